@@ -1,0 +1,79 @@
+"""Scores in; out comes the shortest list of labels that still holds the right one.
+
+Names are loaded when they are first used: `import shortlist` pulls in neither torch nor
+scikit-learn.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from shortlist._version import __version__
+
+if TYPE_CHECKING:
+    from shortlist import costs, datasets, losses, metrics
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.families import Custom, Family, Threshold, TopK
+    from shortlist.frontier import Frontier
+    from shortlist.linear import LinearClassifier
+    from shortlist.ranking import Ranking
+    from shortlist.selectors import (
+        CardinalityPath,
+        CardinalitySelector,
+        FixedSelector,
+        SetPredictor,
+    )
+    from shortlist.sets import PredictionSets
+
+__all__ = [
+    "Ranking",
+    "PredictionSets",
+    "Family",
+    "TopK",
+    "Threshold",
+    "Custom",
+    "SetPredictor",
+    "FixedSelector",
+    "CardinalitySelector",
+    "CardinalityPath",
+    "LinearClassifier",
+    "ShortlistClassifier",
+    "Frontier",
+    "costs",
+    "datasets",
+    "losses",
+    "metrics",
+    "__version__",
+]
+
+_MODULES = ("costs", "datasets", "losses", "metrics")
+_HOME = {
+    "Ranking": "ranking",
+    "PredictionSets": "sets",
+    "Family": "families",
+    "TopK": "families",
+    "Threshold": "families",
+    "Custom": "families",
+    "SetPredictor": "selectors",
+    "FixedSelector": "selectors",
+    "CardinalitySelector": "selectors",
+    "CardinalityPath": "selectors",
+    "LinearClassifier": "linear",
+    "ShortlistClassifier": "estimator",
+    "Frontier": "frontier",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"shortlist.{name}")
+    if name in _HOME:
+        value = getattr(import_module(f"shortlist.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'shortlist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,153 @@
+"""The edge: which arrays come in, which go out, and what is wrong with them.
+
+Inside the library everything is a torch tensor. NumPy arrays come in without a copy and results
+go back as NumPy; torch tensors stay on their device and results go back as tensors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = "NDArray[np.generic] | Tensor"
+ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
+Kind: TypeAlias = Literal["numpy", "torch"]
+
+BLOCK_ELEMENTS = 1 << 21
+"""How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
+
+
+def kind_of(x: object) -> Kind:
+    """Which kind of array the caller speaks."""
+    return "torch" if isinstance(x, Tensor) else "numpy"
+
+
+def to_tensor(x: object, name: str) -> Tensor:
+    """A tensor over the same memory where that is possible (also a read-only memory map's)."""
+    if isinstance(x, Tensor):
+        return x.detach()
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must hold numbers; got dtype {array.dtype} (type {type(x).__name__})"
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype == np.longdouble and np.longdouble is not np.float64:
+        array = array.astype(np.float64)
+    if any(stride < 0 for stride in array.strides):
+        array = np.ascontiguousarray(array)
+    with warnings.catch_warnings():  # a read-only array is fine: nothing here writes to its input
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def to_kind(x: Tensor, kind: Kind) -> Array:
+    """The tensor as the caller's kind of array."""
+    return x if kind == "torch" else x.cpu().numpy()
+
+
+def as_matrix(x: object, name: str, columns: str) -> Tensor:
+    """A finite floating-point matrix with at least one row and one column."""
+    matrix = to_tensor(x, name)
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"{name} must be a matrix of shape (rows, {columns}); got shape {tuple(matrix.shape)}"
+        )
+    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
+        raise ValueError(
+            f"{name} is empty: shape {tuple(matrix.shape)}; "
+            f"at least one row and one of {columns} needed"
+        )
+    if matrix.dtype == torch.bool or matrix.is_complex():
+        raise ValueError(f"{name} must hold real numbers; got dtype {matrix.dtype}")
+    if not matrix.is_floating_point():
+        matrix = matrix.to(torch.float64)
+    check_finite(matrix, name)
+    return matrix
+
+
+def check_finite(matrix: Tensor, name: str) -> None:
+    """Raise at the first NaN or infinity, saying where it is. One pass, no copy."""
+    for rows in row_blocks(*matrix.shape):
+        block = matrix[rows]
+        low, high = torch.aminmax(block)
+        if not bool(torch.isfinite(low) & torch.isfinite(high)):
+            at = int((~torch.isfinite(block)).flatten().nonzero()[0])
+            row, column = divmod(at, matrix.shape[1])
+            raise ValueError(
+                f"{name} holds {float(block[row, column])} at row {rows.start + row}, "
+                f"column {column}; every value must be finite. Remove such rows, or clip "
+                "log-probabilities of zero, e.g. np.maximum(scores, -100)"
+            )
+
+
+def as_features(x: object, *, rows: int | None = None, columns: int | None = None) -> Tensor:
+    """A feature matrix, with the number of rows and columns that it must have."""
+    if hasattr(x, "toarray"):
+        raise ValueError(
+            f"features are a sparse {type(x).__name__} of shape {getattr(x, 'shape', '?')}; "
+            "a network needs dense ones: reduce them (e.g. TruncatedSVD) or call .toarray()"
+        )
+    features = as_matrix(x, "features", "columns")
+    if rows is not None and features.shape[0] != rows:
+        raise ValueError(f"features have {features.shape[0]} rows, but the scores have {rows}")
+    if columns is not None and features.shape[1] != columns:
+        raise ValueError(
+            f"features have {features.shape[1]} columns, but fit saw {columns}; "
+            "give the same features in the same order"
+        )
+    return features
+
+
+def row_blocks(rows: int, width: int, elements: int = BLOCK_ELEMENTS) -> Iterator[slice]:
+    """Slices that cover `rows` rows of `width` values, each of about `elements` values.
+
+    >>> list(row_blocks(5, 10, elements=20))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, elements // max(1, width))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def check_probability(value: float, name: str) -> float:
+    """A number strictly between 0 and 1."""
+    number = float(value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}")
+    return number
+
+
+def check_weight(value: object, name: str = "cost_weight") -> float:
+    """A finite, non-negative number: the lambda of the paper."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number; got {value!r}") from None
+    if not (0.0 <= number < float("inf")):
+        raise ValueError(f"{name} must be finite and not negative; got {value!r}")
+    return number
+
+
+def check_count(value: object, name: str, least: int = 1) -> int:
+    """An integer that is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or int(value) < least:
+        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}")
+    return int(value)
+
+
+def check_choice(value: object, name: str, allowed: Sequence[str]) -> str:
+    """One of a few names."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+    return str(value)

@@ -1,0 +1,67 @@
+"""Checkpoints: the state of a training after an epoch, in one file that is whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+class Checkpoint:
+    """One file at `path`, for one training only: the one with this `fingerprint`."""
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
+        self.path = Path(path)
+        self.fingerprint = fingerprint
+
+    def save(self, tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> None:
+        """Write aside, then move into place: a reader never sees half a file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
+        try:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, aside, metadata)
+            os.replace(aside, self.path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
+        """What was saved, or None if nothing was; another training's file is an error."""
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="pt", device=str(device)) as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"{self.path} is not a checkpoint ({error}); remove it, or name another file"
+            ) from error
+        if metadata.get("fingerprint") != self.fingerprint:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another training (other data, parameters or "
+                "seed); remove it to start afresh, or name another file"
+            )
+        return tensors, json.loads(metadata["notes"])
+
+    def remove(self) -> None:
+        """The training is done."""
+        self.path.unlink(missing_ok=True)
+
+
+def fingerprint(notes: str, tensors: Mapping[str, Tensor], rows: int = 64) -> str:
+    """A digest of settings and of data: shapes, types and some evenly spaced rows."""
+    digest = hashlib.blake2b(notes.encode(), digest_size=16)
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        flat = tensor.detach().reshape(len(tensor), -1) if tensor.ndim else tensor.reshape(1, 1)
+        some = flat[:: max(1, len(flat) // rows)].cpu()
+        digest.update(some.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,149 @@
+"""Labels: from the user's own classes to column indices, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike
+
+Label = object
+
+
+def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
+    """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
+    if isinstance(y, Tensor):
+        array: NDArray[np.generic] = y.detach().cpu().numpy()
+    elif isinstance(y, list | tuple) and any(isinstance(v, tuple | frozenset) for v in y):
+        array = np.empty(len(y), dtype=object)  # labels that numpy would take for a second axis
+        array[:] = y
+    else:
+        array = np.asarray(y)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name} must be one label for each row, of shape (rows,); got shape {array.shape}"
+        )
+    if array.dtype.kind == "f":
+        raise ValueError(
+            f"{name} holds floats (first: {array[0] if len(array) else 'none'}, dtype "
+            f"{array.dtype}); labels are integers, strings or other hashables: {name}.astype(int)?"
+        )
+    return array
+
+
+class Classes:
+    """The classes of a problem, in the order of the score columns.
+
+    >>> c = Classes(3, ["cat", "dog", "eel"])
+    >>> c.encode(["eel", "cat"]).tolist(), c.decode([1, 1]).tolist()
+    ([2, 0], ['dog', 'dog'])
+    """
+
+    def __init__(self, n: int, values: ArrayLike | None = None) -> None:
+        self.n = n
+        self.values: NDArray[np.generic] | None = None
+        if values is None:
+            return
+        array = label_array(values, "classes")
+        if len(array) != n:
+            raise ValueError(f"classes names {len(array)} classes, but the scores have {n} columns")
+        if len(set(array.tolist())) != n:
+            repeated = [v for i, v in enumerate(array.tolist()) if v in array.tolist()[:i]]
+            raise ValueError(f"classes must be distinct; {repeated[0]!r} stands there twice")
+        if not (array.dtype.kind in "iu" and np.array_equal(array, np.arange(n))):
+            self.values = array
+
+    @classmethod
+    def infer(cls, y: object, n: int, classes: ArrayLike | None = None) -> Classes:
+        """The classes that go with `n` score columns and labels `y`.
+
+        Integers count columns. Other labels, if all `n` occur, are taken in sorted order, which
+        is the order of every scikit-learn classifier's columns.
+        """
+        if classes is not None:
+            return cls(n, classes)
+        array = label_array(y)
+        if array.dtype.kind in "iub":
+            return cls(n)
+        distinct = set(array.tolist())
+        if len(distinct) != n:
+            raise ValueError(
+                f"y holds {len(distinct)} distinct labels (first: {array[0]!r}), but the scores "
+                f"have {n} columns; say which column is which with classes=[...]"
+            )
+        try:
+            return cls(n, sorted(distinct))
+        except TypeError:
+            raise ValueError(
+                f"y holds labels that cannot be sorted (first: {array[0]!r}); "
+                "say which column is which with classes=[...]"
+            ) from None
+
+    def array(self) -> NDArray[np.generic]:
+        """The classes as an array."""
+        return np.arange(self.n) if self.values is None else self.values
+
+    def encode(
+        self,
+        y: object,
+        *,
+        rows: int | None = None,
+        device: torch.device | str = "cpu",
+        name: str = "y",
+    ) -> Tensor:
+        """Column indices (int64, on `device`) of the labels `y`; unknown labels are an error."""
+        if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
+            index = y.detach().to(device=device, dtype=torch.int64)
+            if index.ndim != 1:
+                raise ValueError(
+                    f"{name} must be one label for each row, of shape (rows,); "
+                    f"got shape {tuple(index.shape)}"
+                )
+        else:
+            array = label_array(y, name)
+            codes = self._integers(array, name) if self.values is None else self._look_up(array)
+            index = torch.from_numpy(codes).to(device)
+        if rows is not None and len(index) != rows:
+            raise ValueError(f"{name} has {len(index)} labels, but the scores have {rows} rows")
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
+            at = int(((index < 0) | (index >= self.n)).nonzero()[0])
+            shown = label_array(y, name)[at].item()
+            raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self._describe()}")
+        return index
+
+    def _integers(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+        if array.dtype.kind not in "iub":
+            shown = array[0].item() if isinstance(array[0], np.generic) else array[0]
+            raise ValueError(
+                f"{name} holds {type(shown).__name__} labels (first: {shown!r}), but the classes "
+                f"are the integers 0 to {self.n - 1}; name the columns with classes=[...]"
+            )
+        return array.astype(np.int64)
+
+    def _look_up(self, array: NDArray[np.generic]) -> NDArray[np.int64]:
+        assert self.values is not None
+        column = {label: i for i, label in enumerate(self.values.tolist())}
+        return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
+
+    def _describe(self) -> str:
+        if self.values is None:
+            return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
+        few: Sequence[object] = self.values[:5].tolist()
+        return f"{self.n} classes: {', '.join(map(repr, few))}{', …' if self.n > 5 else ''}"
+
+    def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
+        """The user's labels of column indices."""
+        index = np.asarray(indices, dtype=np.int64)
+        return index if self.values is None else self.values[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Classes) and self.array().tolist() == other.array().tolist()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Classes({self._describe().split(';')[0]})"

@@ -1,0 +1,312 @@
+"""Families of set predictors `g_k, k in K`: what a selector chooses from.
+
+A family turns a ranking into a table of sizes, one column for each member, from the smallest sets
+to the largest. Members are prefixes of the ranking, so that `hits` needs only the right label's
+rank; `Custom` is the door for collections that are not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist._arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
+from shortlist.ranking import Ranking, as_ranking
+from shortlist.sets import NO_PROMISE, PredictionSets
+
+
+class Family(ABC):
+    """A family of set predictors, ordered so that sizes do not decrease.
+
+    To write one of prefixes, subclass and give `__len__`, `sizes_of` and `possible_sizes`.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of members, |K|."""
+
+    @abstractmethod
+    def sizes_of(self, ranking: Ranking) -> Tensor:
+        """The size of each member's set in each row: int32 of shape (rows, |K|)."""
+
+    @abstractmethod
+    def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        """The sizes that can occur in rankings of this kind, whatever the rows hold."""
+
+    nested = True
+    """Whether each row's sets are nested, so that a larger one is never less accurate."""
+
+    def check(self, ranking: Ranking) -> None:  # noqa: B027 (a family may accept every ranking)
+        """Raise if the family does not fit the ranking. Asked at fit, and of dense scores: later
+        batches of candidates may be shorter, and are then listed to their end."""
+
+    def hits_of(self, ranking: Ranking, index: Tensor) -> Tensor:
+        """Whether each member's set holds the label: bool of shape (rows, |K|)."""
+        return ranking.rank_of(index)[:, None] < self.sizes_of(ranking)
+
+    def select(
+        self, ranking: Ranking, choice: Tensor, *, promise: str = NO_PROMISE
+    ) -> PredictionSets:
+        """The sets of the member `choice[i]` of each row i."""
+        sizes = self.sizes_of(ranking).gather(1, choice[:, None].to(torch.int64))[:, 0]
+        return PredictionSets.from_ranking(ranking, sizes, promise=promise)
+
+    def sizes(self, scores: ArrayLike | Ranking) -> Array:
+        """The size of each member's set in each row: (rows, |K|)."""
+        ranking = as_ranking(scores)
+        if ranking.is_dense:
+            self.check(ranking)
+        return to_kind(self.sizes_of(ranking), ranking.kind)
+
+    def hits(self, scores: ArrayLike | Ranking, y: ArrayLike) -> Array:
+        """Whether each member's set holds the label `y`: (rows, |K|)."""
+        ranking = as_ranking(scores)
+        if ranking.is_dense:
+            self.check(ranking)
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+        return to_kind(self.hits_of(ranking, index), ranking.kind)
+
+
+class TopK(Family):
+    """The `k` best labels, for each `k` of `sizes` (increasing).
+
+    >>> family = TopK([1, 2])
+    >>> family.hits([[0.1, 0.6, 0.3]], [2]).tolist()
+    [[False, True]]
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.k = [check_count(k, "each size of TopK") for k in sizes]
+        if not self.k:
+            raise ValueError("TopK needs at least one size; got none")
+        if any(a >= b for a, b in zip(self.k, self.k[1:], strict=False)):
+            raise ValueError(f"the sizes of TopK must increase; got {self.k}")
+
+    @classmethod
+    def dense(cls, n: int) -> TopK:
+        """Every size from 1 to n."""
+        return cls(range(1, check_count(n, "n") + 1))
+
+    @classmethod
+    def doubling(cls, n: int, largest: int = 64) -> TopK:
+        """1, 2, 4, 8, … up to `n` classes and at most `largest`: the sizes of the paper."""
+        return cls([1 << i for i in range(min(n, largest).bit_length()) if 1 << i <= n])
+
+    def __len__(self) -> int:
+        return len(self.k)
+
+    def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        # A short list of candidates can hold fewer than k labels.
+        return self.k if ranking.is_dense else range(1, self.k[-1] + 1)
+
+    def check(self, ranking: Ranking) -> None:
+        ranking.check_depth(self.k[-1], f"TopK goes up to size {self.k[-1]}")
+
+    def sizes_of(self, ranking: Ranking) -> Tensor:
+        k = torch.tensor(self.k, dtype=torch.int32, device=ranking.device)
+        if ranking.is_dense:
+            return k.expand(len(ranking), -1)
+        return torch.minimum(k, ranking.listed()[:, None])
+
+    def __repr__(self) -> str:
+        dense = self.k == list(range(1, len(self.k) + 1)) and len(self.k) > 8
+        return f"TopK.dense({len(self.k)})" if dense else f"TopK({self.k})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopK) and self.k == other.k
+
+    def __hash__(self) -> int:
+        return hash(("TopK", *self.k))
+
+
+class Threshold(Family):
+    """The labels whose score exceeds (`>`) a threshold; the best label where none does.
+
+    `thresholds` decrease, so that the sets grow. They are on the scale of the scores given, and
+    compared in the scores' own floating-point type.
+
+    >>> Threshold([0.5, 0.3, 0.05]).sizes([[0.1, 0.6, 0.3], [0.4, 0.3, 0.3]]).tolist()
+    [[1, 1, 3], [1, 1, 3]]
+    """
+
+    def __init__(self, thresholds: Sequence[float]) -> None:
+        values = np.asarray(thresholds, dtype=np.float64)
+        if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+            raise ValueError(f"Threshold needs a list of finite numbers; got {thresholds!r}")
+        self.thresholds: list[float] = values.tolist()
+        if (np.diff(values) >= 0).any():
+            raise ValueError(
+                f"thresholds must decrease, so that the sets grow; got {self.thresholds}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.thresholds)
+
+    def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        return range(1, ranking.depth + 1)
+
+    def sizes_of(self, ranking: Ranking) -> Tensor:
+        return ranking.count_above(self.thresholds).clamp_(min=1)
+
+    def __repr__(self) -> str:
+        return f"Threshold({self.thresholds})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Threshold) and self.thresholds == other.thresholds
+
+    def __hash__(self) -> int:
+        return hash(("Threshold", *self.thresholds))
+
+
+class Custom(Family):
+    """Any collection of set predictors, given by what a selector needs to know of it.
+
+    Parameters
+    ----------
+    n_sets : int
+        The number of members, |K|.
+    sizes : callable
+        `sizes(ranking)` gives the size of each member's set: (rows, |K|), not decreasing in k.
+    hits : callable
+        `hits(ranking, y)` tells whether each set holds the label index y: (rows, |K|) booleans.
+    members : callable
+        `members(ranking, choice)` gives for each row i the label indices of member `choice[i]`.
+
+    Examples
+    --------
+    Sets that grow by whole groups of labels are not prefixes of the ranking:
+
+    >>> group = np.array([[True, True, False, False], [False, False, True, True]])
+    >>> def best(ranking): return np.eye(4, dtype=bool)[ranking.labels[:, 0]]
+    >>> def family_of_best(ranking): return group[ranking.labels[:, 0] // 2]
+    >>> family = Custom.from_masks(best, family_of_best)
+    >>> family.hits([[0.1, 0.2, 0.4, 0.3]], [1]).tolist()
+    [[False, False]]
+    >>> family.select(as_ranking([[0.1, 0.2, 0.4, 0.3]]), torch.tensor([1])).labels()
+    [[2, 3]]
+    """
+
+    nested = False
+
+    def __init__(
+        self,
+        n_sets: int,
+        *,
+        sizes: Callable[[Ranking], ArrayLike],
+        hits: Callable[[Ranking, Array], ArrayLike],
+        members: Callable[[Ranking, Array], Sequence[Sequence[object]]],
+    ) -> None:
+        self.n_sets = check_count(n_sets, "n_sets")
+        self._sizes, self._hits, self._members = sizes, hits, members
+
+    @classmethod
+    def from_masks(cls, *predictors: Callable[[Ranking], ArrayLike]) -> Custom:
+        """A family of functions that each give a ranking's sets as a mask (rows, classes)."""
+        masks = _Masks(predictors)
+        return cls(len(predictors), sizes=masks.sizes, hits=masks.hits, members=masks.members)
+
+    def __len__(self) -> int:
+        return self.n_sets
+
+    def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        return range(ranking.n_classes + 1)
+
+    def _table(self, given: ArrayLike, ranking: Ranking, what: str) -> Tensor:
+        table = to_tensor(given, what).to(ranking.device)
+        if table.shape != (len(ranking), self.n_sets):
+            raise ValueError(
+                f"{what} of Custom gave shape {tuple(table.shape)}; "
+                f"needed: (rows, sets) = {(len(ranking), self.n_sets)}"
+            )
+        return table
+
+    def sizes_of(self, ranking: Ranking) -> Tensor:
+        table = self._table(self._sizes(ranking), ranking, "sizes").to(torch.int32)
+        wrong = (table[:, 1:] < table[:, :-1]).any(dim=1)
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"the sets of Custom must not shrink; row {row} has sizes {table[row].tolist()}"
+            )
+        if int(table.min()) < 0 or int(table.max()) > ranking.n_classes:
+            raise ValueError(
+                f"sizes of Custom run from {int(table.min())} to {int(table.max())}; "
+                f"allowed: 0 to {ranking.n_classes}"
+            )
+        return table
+
+    def hits_of(self, ranking: Ranking, index: Tensor) -> Tensor:
+        given = self._hits(ranking, to_kind(index, ranking.kind))
+        return self._table(given, ranking, "hits").to(torch.bool)
+
+    def select(
+        self, ranking: Ranking, choice: Tensor, *, promise: str = NO_PROMISE
+    ) -> PredictionSets:
+        lists = self._members(ranking, to_kind(choice, ranking.kind))
+        if len(lists) != len(ranking):
+            raise ValueError(f"members of Custom gave {len(lists)} sets for {len(ranking)} rows")
+        flat = torch.tensor([int(v) for row in lists for v in row], dtype=torch.int64)  # type: ignore[call-overload]
+        sizes = torch.tensor([len(row) for row in lists], dtype=torch.int64)
+        if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < ranking.n_classes:
+            raise ValueError(
+                f"members of Custom must be label indices 0 to {ranking.n_classes - 1}; "
+                f"got {int(flat.min())} to {int(flat.max())}"
+            )
+        return PredictionSets(
+            flat.to(ranking.device),
+            sizes.to(ranking.device),
+            ranking.classes,
+            kind=ranking.kind,
+            promise=promise,
+        )
+
+    def __repr__(self) -> str:
+        return f"Custom({self.n_sets})"
+
+
+class _Masks:
+    """Sizes, hits and members of set predictors that give boolean masks, a block at a time."""
+
+    def __init__(self, predictors: Sequence[Callable[[Ranking], ArrayLike]]) -> None:
+        self.predictors = predictors
+
+    def _blocks(self, ranking: Ranking) -> Iterable[tuple[slice, list[Tensor]]]:
+        for rows in row_blocks(len(ranking), ranking.n_classes):
+            part = ranking[rows]
+            masks = [to_tensor(g(part), "mask").to(ranking.device) for g in self.predictors]
+            for k, mask in enumerate(masks):
+                if mask.dtype != torch.bool or mask.shape != (len(part), ranking.n_classes):
+                    raise ValueError(
+                        f"set predictor {k} gave {mask.dtype} of shape {tuple(mask.shape)}; "
+                        f"needed: booleans of shape {(len(part), ranking.n_classes)}"
+                    )
+            yield rows, masks
+
+    def sizes(self, ranking: Ranking) -> Tensor:
+        blocks = [torch.stack([m.sum(dim=1) for m in ms], 1) for _, ms in self._blocks(ranking)]
+        return torch.cat(blocks)
+
+    def hits(self, ranking: Ranking, y: Array) -> Tensor:
+        index = to_tensor(y, "y").to(ranking.device)
+        return torch.cat(
+            [
+                torch.cat([m.gather(1, index[rows, None]) for m in ms], dim=1)
+                for rows, ms in self._blocks(ranking)
+            ]
+        )
+
+    def members(self, ranking: Ranking, choice: Array) -> list[list[object]]:
+        picked = to_tensor(choice, "choice").to(ranking.device)
+        lists: list[list[object]] = []
+        for rows, masks in self._blocks(ranking):
+            labels, _ = ranking[rows].top(ranking.depth)
+            chosen = torch.stack(masks, 1)[torch.arange(len(labels)), picked[rows]]
+            for row, mask in zip(labels.tolist(), chosen, strict=True):
+                inside = set(mask.nonzero()[:, 0].tolist())
+                listed = [label for label in row if label in inside]  # best first
+                lists.append([*listed, *sorted(inside.difference(listed), reverse=True)])
+        return lists

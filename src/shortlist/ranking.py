@@ -1,0 +1,323 @@
+"""Rankings: the labels of each row, best first. Ties are settled here and nowhere else.
+
+A prediction set is a prefix of its row's ranking, so a ranking is all that families, selectors
+and metrics need to know of a classifier's scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from shortlist._arrays import (
+    Array,
+    ArrayLike,
+    Kind,
+    as_matrix,
+    check_count,
+    kind_of,
+    row_blocks,
+    to_kind,
+    to_tensor,
+)
+from shortlist._candidates import read_candidates
+from shortlist._labels import Classes
+
+
+def order(scores: Tensor, depth: int) -> Tensor:
+    """Columns of the `depth` best scores of each row, best first; among ties the highest index.
+
+    The one place that settles ties. Rows without ties take the fast partial sort, whose order
+    among equal scores is arbitrary; rows with ties, inside the prefix or across its end, are
+    sorted again with a stable sort of the reversed columns.
+
+    >>> order(torch.tensor([[0.2, 0.4, 0.4, 0.0]]), depth=3).tolist()
+    [[2, 1, 0]]
+    """
+    n = scores.shape[1]
+    if depth > n // 4:
+        return _stable_order(scores)[:, :depth]
+    values, columns = torch.topk(scores, depth + 1, dim=1)
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
+    columns = columns[:, :depth]
+    if bool(tied.any()):
+        columns[tied] = _stable_order(scores[tied])[:, :depth]
+    return columns
+
+
+def _stable_order(scores: Tensor) -> Tensor:
+    reversed_columns = torch.sort(scores.flip(1), dim=1, descending=True, stable=True).indices
+    return scores.shape[1] - 1 - reversed_columns
+
+
+def best(scores: Tensor) -> Tensor:
+    """Index of the largest value along the last axis; among ties the highest index.
+
+    >>> best(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])).tolist()
+    [2, 1]
+    """
+    return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)
+
+
+class Ranking:
+    """The labels and scores of each row, best first, only as deep as anyone needs.
+
+    Built with `Ranking.from_scores` from a score for every class, or with
+    `Ranking.from_candidates` from ranked lists. A ranking is welcome wherever scores are.
+
+    Attributes
+    ----------
+    labels, scores : (rows, depth)
+        Label indices (-1 where a row's list has ended) and their scores, best first, as the kind
+        of array that came in.
+    n_classes, depth : int
+        How many classes there are, and how many labels of each row are listed.
+
+    Examples
+    --------
+    >>> r = Ranking.from_scores([[0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
+    >>> r.labels.tolist()          # the tie goes to the highest index
+    [[1, 2, 0], [1, 0, 2]]
+    >>> r.rank([2, 0]).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Classes,
+        depth: int,
+        kind: Kind,
+        dense: Tensor | None = None,
+        listed: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.classes = classes
+        self.depth = depth
+        self.kind: Kind = kind
+        self._dense = dense  # (rows, n) scores by column, where every class has one
+        self._listed = listed  # the deepest (labels, scores) computed so far
+        first = dense if dense is not None else listed[0] if listed is not None else None
+        if first is None:
+            raise ValueError("build a Ranking with Ranking.from_scores or Ranking.from_candidates")
+        self.n_rows: int = first.shape[0]
+        self.device = first.device
+
+    @classmethod
+    def from_scores(
+        cls, scores: ArrayLike, *, depth: int | None = None, classes: ArrayLike | None = None
+    ) -> Ranking:
+        """Rank a dense score matrix (rows, classes): NumPy or torch, any float type or device.
+
+        Nothing is sorted before it is asked for, and then only to the depth asked for; the matrix
+        itself is not copied. `depth` limits how many labels of a row can ever be listed.
+        """
+        dense = as_matrix(scores, "scores", "classes")
+        n = dense.shape[1]
+        if n < 2:
+            raise ValueError(
+                f"scores have shape {tuple(dense.shape)}: one class only; "
+                "a choice of labels needs at least two"
+            )
+        if depth is not None and check_count(depth, "depth") > n:
+            raise ValueError(f"depth = {depth} is more than the {n} classes")
+        return cls(classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense)
+
+    @classmethod
+    def from_candidates(
+        cls,
+        labels: ArrayLike,
+        scores: ArrayLike,
+        n_classes: int | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> Ranking:
+        """Rank lists of candidates: what hosted models, retrieval services and top-logprobs give.
+
+        Parameters
+        ----------
+        labels, scores : (rows, depth)
+            Labels and scores, best first. Shorter rows are padded with the label -1 (their scores
+            are ignored there), or given as nested lists of unequal lengths. Candidates keep the
+            order they came in where scores tie; rows that are not in order are put in order.
+        n_classes : int
+            How many classes there are in all, listed or not. May be left out if `classes` is given.
+        classes : array-like, optional
+            Names of the classes; `labels` then holds names, not indices (None pads).
+
+        Examples
+        --------
+        >>> r = Ranking.from_candidates([[7, 2], [3, -1]], [[0.5, 0.2], [0.9, 0.0]], n_classes=10)
+        >>> r.rank([2, 8]).tolist()      # 8 is not among the second row's candidates
+        [1.0, inf]
+        """
+        if classes is not None:
+            n_classes = len(classes) if n_classes is None else n_classes
+        if n_classes is None:
+            raise ValueError("from_candidates needs n_classes (how many classes there are in all)")
+        known = Classes(check_count(n_classes, "n_classes", least=2), classes)
+        columns, values = read_candidates(labels, scores, known)
+        # A stable sort keeps the order of ties; padding goes last and is cut off where no row
+        # needs it.
+        by_score = torch.where(columns >= 0, values, -torch.inf)
+        position = torch.sort(by_score, dim=1, descending=True, stable=True).indices
+        depth = int((columns >= 0).sum(dim=1).max())
+        position = position[:, :depth]
+        columns, values = columns.gather(1, position), values.gather(1, position)
+        listed = (columns.to(torch.int32), torch.where(columns >= 0, values, 0))
+        return cls(classes=known, depth=depth, kind=kind_of(scores), listed=listed)
+
+    @property
+    def n_classes(self) -> int:
+        return self.classes.n
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every class has a score, so that every label has a finite rank."""
+        return self._dense is not None
+
+    @property
+    def labels(self) -> Array:
+        return to_kind(self.top(self.depth)[0], self.kind)
+
+    @property
+    def scores(self) -> Array:
+        return to_kind(self.top(self.depth)[1], self.kind)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        source = "scores" if self.is_dense else "candidates"
+        return (
+            f"Ranking({self.n_rows:,} rows of {source}, {self.n_classes:,} classes, "
+            f"depth {self.depth:,})"
+        )
+
+    def __getitem__(self, rows: slice | NDArray[np.generic] | Tensor) -> Ranking:
+        """Some of the rows, as a ranking."""
+        if not isinstance(rows, slice):
+            rows = to_tensor(rows, "rows").to(self.device)
+        return Ranking(
+            classes=self.classes,
+            depth=self.depth,
+            kind=self.kind,
+            dense=None if self._dense is None else self._dense[rows],
+            listed=None if self._listed is None else (self._listed[0][rows], self._listed[1][rows]),
+        )
+
+    def with_classes(self, classes: Classes) -> Ranking:
+        """The same ranking with the columns named."""
+        if classes.n != self.n_classes:
+            raise ValueError(f"{classes.n} classes do not name {self.n_classes} columns")
+        return Ranking(
+            classes=classes,
+            depth=self.depth,
+            kind=self.kind,
+            dense=self._dense,
+            listed=self._listed,
+        )
+
+    def check_depth(self, size: int, what: str) -> None:
+        """Raise if a set of `size` labels cannot be listed."""
+        if size > self.n_classes:
+            raise ValueError(f"{what} is more than the {self.n_classes} classes")
+        if size > self.depth:
+            raise ValueError(
+                f"{what}, but the ranking lists only {self.depth} labels a row; "
+                f"rank deeper, or ask for at most {self.depth}"
+            )
+
+    def top(self, depth: int) -> tuple[Tensor, Tensor]:
+        """The first `depth` labels (int32; -1 past a row's end) and scores, kept for next time."""
+        if self._dense is None and depth > self.depth:  # a batch whose lists are all short
+            labels, scores = self.top(self.depth)
+            wider = (0, depth - self.depth)
+            return nn.functional.pad(labels, wider, value=-1), nn.functional.pad(scores, wider)
+        if self._listed is None or self._listed[0].shape[1] < depth:
+            blocks = [self._top_block(rows, depth) for rows in self.blocks()]
+            self._listed = (
+                torch.cat([labels for labels, _ in blocks]),
+                torch.cat([scores for _, scores in blocks]),
+            )
+        return self._listed[0][:, :depth], self._listed[1][:, :depth]
+
+    def _top_block(self, rows: slice, depth: int) -> tuple[Tensor, Tensor]:
+        if self._listed is not None and self._listed[0].shape[1] >= depth:
+            return self._listed[0][rows, :depth], self._listed[1][rows, :depth]
+        assert self._dense is not None
+        block = self._dense[rows]
+        columns = order(block, depth)
+        return columns.to(torch.int32), block.gather(1, columns)
+
+    def blocks(self) -> list[slice]:
+        """Slices of rows to work on one after the other."""
+        width = self.depth if self._dense is None else self.n_classes
+        return list(row_blocks(self.n_rows, width))
+
+    def scores_of(self, rows: slice) -> Tensor:
+        """All scores of some rows: by column if dense, else best first with -inf for padding."""
+        if self._dense is not None:
+            return self._dense[rows]
+        labels, scores = self._top_block(rows, self.depth)
+        return torch.where(labels >= 0, scores, -torch.inf)
+
+    def prefix(self, sizes: Tensor) -> Tensor:
+        """The first `sizes[i]` labels of every row i, one row after the other (int32)."""
+        flat = []
+        for rows in self.blocks():
+            deepest = int(sizes[rows].max())
+            labels, _ = self._top_block(rows, deepest)
+            inside = torch.arange(deepest, device=self.device) < sizes[rows, None]
+            flat.append(labels[inside])
+        return torch.cat(flat)
+
+    def listed(self) -> Tensor:
+        """How many labels each row lists (int32): a set can be no longer."""
+        if self._dense is not None:
+            return torch.full((self.n_rows,), self.depth, dtype=torch.int32, device=self.device)
+        return (self.top(self.depth)[0] >= 0).sum(dim=1, dtype=torch.int32)
+
+    def rank(self, y: ArrayLike) -> Array:
+        """Rank of the labels `y`, from 0 for the best; infinity outside a row's candidates.
+
+        A count of the scores above and of the ties that go first, not a sort. A set of size s
+        holds y if and only if `rank(y) < s`.
+        """
+        index = self.classes.encode(y, rows=self.n_rows, device=self.device)
+        return to_kind(self.rank_of(index), self.kind)
+
+    def rank_of(self, index: Tensor) -> Tensor:
+        """`rank` for label indices that are known to be right."""
+        if self._dense is None:
+            found = self.top(self.depth)[0] == index[:, None]
+            position = found.to(torch.int8).argmax(dim=1).to(torch.float64)
+            return torch.where(found.any(dim=1), position, torch.inf)
+        ranks = torch.empty(self.n_rows, dtype=torch.float64, device=self.device)
+        columns = torch.arange(self.n_classes, device=self.device)
+        for rows in self.blocks():
+            block, y = self._dense[rows], index[rows, None]
+            own = block.gather(1, y)
+            before = (block > own).sum(dim=1) + ((block == own) & (columns > y)).sum(dim=1)
+            ranks[rows] = before.to(torch.float64)
+        return ranks
+
+    def count_above(self, thresholds: Sequence[float]) -> Tensor:
+        """How many listed scores of each row exceed (`>`) each threshold: (rows, thresholds).
+
+        Compared in the scores' own floating-point type.
+        """
+        counts = torch.empty((self.n_rows, len(thresholds)), dtype=torch.int32, device=self.device)
+        for rows in self.blocks():
+            block = self.scores_of(rows)
+            for k, threshold in enumerate(thresholds):
+                counts[rows, k] = (block > threshold).sum(dim=1, dtype=torch.int32)
+        return counts.clamp_(max=self.depth)
+
+
+def as_ranking(scores: ArrayLike | Ranking) -> Ranking:
+    """A ranking of whatever stands for scores."""
+    return scores if isinstance(scores, Ranking) else Ranking.from_scores(scores)

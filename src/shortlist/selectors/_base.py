@@ -1,0 +1,115 @@
+"""What everything that predicts sets has in common: `fit`, `predict_set`, `frontier`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike
+from shortlist._labels import Classes
+from shortlist.families import Family
+from shortlist.frontier import Frontier
+from shortlist.ranking import Ranking, as_ranking
+from shortlist.scores import ScoreType, score_type
+from shortlist.sets import PredictionSets
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class SetPredictor(BaseEstimator, ABC):
+    """A method that turns scores (and features) into prediction sets.
+
+    Attributes
+    ----------
+    classes_ : the user's classes, in the order of the score columns
+    score_type_ : "logits", "proba" or "log_proba", as decided at fit
+    """
+
+    score_type: str
+    classes_: NDArray[np.generic]
+    score_type_: ScoreType
+    _classes: Classes
+
+    @abstractmethod
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> SetPredictor:
+        """Learn from the scores (and features) of labelled rows."""
+
+    @abstractmethod
+    def predict_set(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+    ) -> PredictionSets:
+        """The prediction set of each row."""
+
+    @abstractmethod
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """Accuracy and mean size at every operating point that the method has."""
+
+    def _open(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, classes: ArrayLike | None
+    ) -> tuple[Ranking, Tensor]:
+        """Begin a fit: the ranking, the label indices, and what the scores are."""
+        ranking = as_ranking(scores)
+        if ranking.classes.values is None or classes is not None:
+            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, classes))
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+        self.score_type_ = score_type(ranking, self.score_type)
+        self._classes = ranking.classes
+        self.classes_ = ranking.classes.array()
+        return ranking, index
+
+    def _ranking(self, scores: ArrayLike | Ranking) -> Ranking:
+        """The ranking of rows to predict, checked against what fit saw."""
+        if not hasattr(self, "_classes"):
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet; call fit(scores, y) first"
+            )
+        ranking = as_ranking(scores)
+        if ranking.n_classes != self._classes.n:
+            raise ValueError(
+                f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}"
+            )
+        return ranking.with_classes(self._classes)
+
+    def _labelled(self, scores: ArrayLike | Ranking, y: ArrayLike) -> tuple[Ranking, Tensor]:
+        ranking = self._ranking(scores)
+        return ranking, ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+
+
+def frontier_of_choices(
+    family: Family,
+    ranking: Ranking,
+    index: Tensor,
+    choices: Sequence[Tensor],
+    parameter: Sequence[float],
+    *,
+    parameter_name: str,
+    name: str,
+) -> Frontier:
+    """The curve of several choices among one family's members."""
+    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
+    points = [
+        (
+            float(hits.gather(1, choice[:, None])[:, 0].to(torch.float64).mean()),
+            float(sizes.gather(1, choice[:, None])[:, 0].to(torch.float64).mean()),
+        )
+        for choice in choices
+    ]
+    accuracy, mean_size = zip(*points, strict=True)
+    return Frontier(accuracy, mean_size, parameter, parameter_name, name)

@@ -1,0 +1,56 @@
+"""What a selector sees of a row: its features, its sorted log-probabilities, or both."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike, as_features, check_choice, check_count
+from shortlist.ranking import Ranking
+from shortlist.scores import ScoreType, sorted_log_proba
+
+INPUTS = ("features", "scores", "both")
+
+
+class SelectorInputs:
+    """Builds the input matrix of a selector, in the same way at fit and at prediction.
+
+    "scores" are the log-probabilities of the `score_depth` best labels, best first, and the log
+    mass of all others: what matters for the length of a list, whatever the labels' names.
+    """
+
+    def __init__(self, inputs: str, score_type: ScoreType, score_depth: int) -> None:
+        self.inputs = check_choice(inputs, "inputs", INPUTS)
+        self.score_type: ScoreType = score_type
+        self.score_depth = check_count(score_depth, "score_depth")
+        self.n_features: int | None = None
+
+    def fit(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+        self.score_depth = min(self.score_depth, ranking.depth)
+        if self.inputs == "scores":
+            self.n_features = None
+        elif features is None:
+            raise ValueError(
+                f'inputs = "{self.inputs}" needs features: fit(scores, y, features=X); '
+                'with scores alone, use inputs="scores"'
+            )
+        else:
+            self.n_features = as_features(features, rows=len(ranking)).shape[1]
+        return self(ranking, features)
+
+    def __call__(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+        """The inputs of all rows: (rows, columns), on the features' device if there are any."""
+        parts = []
+        if self.inputs != "scores":
+            if features is None:
+                raise ValueError(
+                    f"features are missing: fit saw {self.n_features} of them; "
+                    "predict with features=..."
+                )
+            parts.append(as_features(features, rows=len(ranking), columns=self.n_features))
+        if self.inputs != "features":
+            parts.append(sorted_log_proba(ranking, self.score_type, self.score_depth))
+        if len(parts) == 1:
+            return parts[0]
+        dtype = torch.promote_types(parts[0].dtype, parts[1].dtype)
+        return torch.cat([part.to(parts[0].device, dtype) for part in parts], dim=1)

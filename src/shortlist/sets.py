@@ -1,0 +1,225 @@
+"""Prediction sets: ragged lists of labels, stored one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._arrays import Array, ArrayLike, Kind, to_kind, to_tensor
+from shortlist._labels import Classes
+from shortlist.ranking import Ranking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_PROMISE = "no accuracy is promised"
+
+
+class PredictionSets:
+    """For each row a list of labels, best first.
+
+    Compact: two bytes for each label (four above 32,767 classes) and eight for each row.
+
+    Attributes
+    ----------
+    sizes : (rows,)
+        How many labels each row's list holds.
+    mean_size : float
+    promise : str
+        Which promise is in force for these sets, in words.
+
+    Examples
+    --------
+    >>> sets = PredictionSets.from_lists([["cat"], ["dog", "cat"]], classes=["cat", "dog", "eel"])
+    >>> sets
+    PredictionSets: 2 rows, 3 classes, mean size 1.5, sizes 1 to 2 (no accuracy is promised)
+      [0] cat
+      [1] dog, cat
+    >>> sets.contains(["cat", "eel"]).tolist(), sets.accuracy(["cat", "eel"])
+    ([True, False], 0.5)
+    """
+
+    def __init__(
+        self,
+        flat: Tensor,
+        sizes: Tensor,
+        classes: Classes,
+        *,
+        kind: Kind = "numpy",
+        promise: str = NO_PROMISE,
+    ) -> None:
+        self._flat = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
+        self._ends = sizes.cumsum(0, dtype=torch.int64)
+        if len(sizes) and int(self._ends[-1]) != len(flat):
+            raise ValueError(f"sizes add up to {int(self._ends[-1])}, but {len(flat)} labels came")
+        self._classes = classes
+        self._kind: Kind = kind
+        self.promise = promise
+
+    @classmethod
+    def from_ranking(
+        cls, ranking: Ranking, sizes: ArrayLike, *, promise: str = NO_PROMISE
+    ) -> PredictionSets:
+        """The first `sizes[i]` labels of each row i of a ranking."""
+        lengths = to_tensor(sizes, "sizes").to(ranking.device)
+        if lengths.shape != (len(ranking),):
+            raise ValueError(
+                f"one size for each of {len(ranking)} rows needed; got shape {tuple(lengths.shape)}"
+            )
+        if len(lengths):
+            if int(lengths.min()) < 0:
+                raise ValueError(f"sizes must not be negative; got {int(lengths.min())}")
+            longest = int(lengths.max())
+            ranking.check_depth(longest, f"a set of size {longest}")
+        return cls(
+            ranking.prefix(lengths), lengths, ranking.classes, kind=ranking.kind, promise=promise
+        )
+
+    @classmethod
+    def from_lists(
+        cls,
+        lists: Sequence[Sequence[object]],
+        *,
+        n_classes: int | None = None,
+        classes: ArrayLike | None = None,
+        promise: str = NO_PROMISE,
+    ) -> PredictionSets:
+        """Any lists of labels, for sets that are not a prefix of a ranking."""
+        if n_classes is None and classes is None:
+            raise ValueError("from_lists needs n_classes or classes")
+        n = len(classes) if n_classes is None and classes is not None else int(n_classes or 0)
+        known = Classes(n, classes)
+        labels = np.empty(sum(map(len, lists)), dtype=object)
+        labels[:] = [label for row in lists for label in row]
+        if known.values is None:
+            labels = labels.astype(np.int64)
+        sizes = torch.tensor([len(row) for row in lists], dtype=torch.int64)
+        return cls(known.encode(labels, name="labels"), sizes, known, promise=promise)
+
+    @property
+    def n_classes(self) -> int:
+        return self._classes.n
+
+    @property
+    def classes(self) -> NDArray[np.generic]:
+        return self._classes.array()
+
+    @property
+    def _sizes(self) -> Tensor:
+        return torch.diff(self._ends, prepend=self._ends.new_zeros(1))
+
+    @property
+    def sizes(self) -> Array:
+        return to_kind(self._sizes, self._kind)
+
+    @property
+    def indices(self) -> Array:
+        """All rows' label indices, one row after the other; row i has `sizes[i]` of them."""
+        return to_kind(self._flat, self._kind)
+
+    @property
+    def mean_size(self) -> float:
+        return int(self._ends[-1]) / len(self) if len(self) else float("nan")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the sets occupy."""
+        return self._flat.nbytes + self._ends.nbytes
+
+    def labels(self) -> list[list[object]]:
+        """The sets as lists of the user's own classes, best first."""
+        flat = self._classes.decode(self._flat.cpu().numpy()).tolist()
+        ends = self._ends.tolist()
+        return [flat[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+    def mask(self) -> Array:
+        """Membership as a boolean matrix (rows, classes)."""
+        mask = torch.zeros((len(self), self.n_classes), dtype=torch.bool, device=self._flat.device)
+        mask[self._rows(), self._flat.to(torch.int64)] = True
+        return to_kind(mask, self._kind)
+
+    def contains(self, y: ArrayLike) -> Array:
+        """Whether each row's set holds the label `y` of that row."""
+        index = self._classes.encode(y, rows=len(self), device=self._flat.device)
+        rows = self._rows()
+        held = torch.zeros(len(self), dtype=torch.bool, device=self._flat.device)
+        held[rows[self._flat == index[rows]]] = True
+        return to_kind(held, self._kind)
+
+    def accuracy(self, y: ArrayLike) -> float:
+        """The share of rows whose set holds the right label."""
+        return float(to_tensor(self.contains(y), "hits").to(torch.float64).mean())
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas frame with columns `size` and `labels`, a row for each row."""
+        import pandas as pd
+
+        return pd.DataFrame({"size": self._sizes.cpu().numpy(), "labels": self.labels()})
+
+    def _rows(self) -> Tensor:
+        return torch.repeat_interleave(
+            torch.arange(len(self), device=self._ends.device), self._sizes
+        )
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[list[object]]:
+        return iter(self.labels())
+
+    @overload
+    def __getitem__(self, rows: int) -> list[object]: ...
+    @overload
+    def __getitem__(self, rows: slice | Sequence[int] | Array) -> PredictionSets: ...
+    def __getitem__(
+        self, rows: int | slice | Sequence[int] | Array
+    ) -> list[object] | PredictionSets:
+        """One row's list, or the sets of some rows (slice, indices or a boolean mask)."""
+        if isinstance(rows, int | np.integer):
+            at = range(len(self))[rows]
+            return self[at : at + 1].labels()[0]
+        everything = torch.arange(len(self), device=self._ends.device)
+        picked = everything[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
+        sizes = self._sizes[picked]
+        starts = torch.repeat_interleave((self._ends - self._sizes)[picked], sizes)
+        within = torch.arange(len(starts), device=starts.device) - torch.repeat_interleave(
+            sizes.cumsum(0) - sizes, sizes
+        )
+        return PredictionSets(
+            self._flat[starts + within],
+            sizes,
+            self._classes,
+            kind=self._kind,
+            promise=self.promise,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same lists, in the same order, of the same classes."""
+        if not isinstance(other, PredictionSets):
+            return NotImplemented
+        return (
+            self._classes == other._classes
+            and torch.equal(self._ends.cpu(), other._ends.cpu())
+            and torch.equal(self._flat.cpu(), other._flat.cpu())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        head = f"PredictionSets: {len(self):,} rows, {self.n_classes:,} classes"
+        if not len(self):
+            return head
+        sizes = self._sizes
+        lines = [
+            f"{head}, mean size {self.mean_size:.4g}, sizes {int(sizes.min())} to "
+            f"{int(sizes.max())} ({self.promise})"
+        ]
+        for i, row in enumerate(self[:5].labels()):
+            shown = ", ".join(map(str, row[:8])) + (", …" if len(row) > 8 else "")
+            lines.append(f"  [{i}] {shown or '(empty)'}")
+        return "\n".join([*lines, "  …"] if len(self) > 5 else lines)

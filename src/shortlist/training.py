@@ -1,0 +1,350 @@
+"""The one training loop: for a classifier, a selector, or a stack of selectors.
+
+Adam with L2 regularisation as in the paper, early stopping on held-out rows with the best weights
+kept, checkpoints. A stack's members are independent: each has its own loss, its own clipped
+gradient and its own best weights, and ends where it would have ended alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor, nn
+
+from shortlist._arrays import check_choice, check_count
+from shortlist._checkpoint import Checkpoint, fingerprint
+from shortlist._progress import Show, track
+
+Objective: TypeAlias = Callable[..., Tensor]
+"""`objective(outputs, *targets)`: the mean loss of a batch, or one for each member of a stack."""
+
+FEWEST_HELD_OUT = 10
+EVALUATION_ROWS = 8192
+CLIP_NORM = 1.0
+"""Gradients of losses that grow without bound are clipped to this norm unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train. The defaults of the first three are the paper's."""
+
+    learning_rate: float = 1e-3
+    batch_size: int = 128
+    weight_decay: float = 1e-5
+    max_epochs: int = 50
+    patience: int = 5
+    validation_fraction: float = 0.1
+    clip_norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self.batch_size, "batch_size")
+        check_count(self.max_epochs, "max_epochs")
+        check_count(self.patience, "patience")
+        if not 0 < self.learning_rate < float("inf"):
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay!r}")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}"
+            )
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm must be positive or None; got {self.clip_norm!r}")
+
+
+class Trained(Protocol):
+    """The parameters that every trained estimator takes, under the same names."""
+
+    learning_rate: float
+    batch_size: int
+    weight_decay: float
+    max_epochs: int
+    patience: int
+    validation_fraction: float
+    clip_norm: float | str | None
+    random_state: object
+
+
+def settings_of(estimator: Trained, loss: nn.Module) -> Training:
+    """An estimator's parameters, checked. Clips by default if the loss has steep gradients."""
+    clip = estimator.clip_norm
+    if isinstance(clip, str):
+        check_choice(clip, "clip_norm", ("auto",))
+        clip = CLIP_NORM if getattr(loss, "unbounded_gradient", False) else None
+    return Training(
+        learning_rate=estimator.learning_rate,
+        batch_size=estimator.batch_size,
+        weight_decay=estimator.weight_decay,
+        max_epochs=estimator.max_epochs,
+        patience=estimator.patience,
+        validation_fraction=estimator.validation_fraction,
+        clip_norm=clip,
+        seed=seed_of(estimator.random_state),
+    )
+
+
+def seed_of(random_state: object) -> int:
+    """An integer seed from what scikit-learn takes for one."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if not 0 <= int(random_state) < 2**32:
+            raise ValueError(f"random_state must lie in [0, 2**32); got {random_state!r}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def device_of(device: object, inputs: Tensor) -> torch.device:
+    """Where to train: "auto" is where the inputs are."""
+    return inputs.device if device == "auto" else torch.device(str(device))
+
+
+def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Build a network from a seed, leaving the global random state as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
+
+@dataclass
+class History:
+    """What happened: a value for each epoch and member (one member if it was no stack).
+
+    `validation_loss` is empty where nothing was held out. `best_epoch` is the epoch, counted from
+    0, whose weights were kept.
+    """
+
+    loss: list[list[float]] = field(default_factory=list)
+    validation_loss: list[list[float]] = field(default_factory=list)
+    best_epoch: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+
+def train(
+    network: nn.Module,
+    inputs: Tensor,
+    targets: Sequence[Tensor],
+    objective: Objective,
+    settings: Training,
+    *,
+    members: Sequence[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    identity: str = "",
+    progress: Show = "auto",
+    what: str = "training",
+) -> History:
+    """Train `network` in place and leave its best weights in it.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Gives outputs for a batch of inputs. A stack gives outputs for every member, and all its
+        parameters have the member as first axis.
+    inputs, targets : tensors
+        With one row for each example, on the network's device.
+    objective : callable
+        `objective(outputs, *targets)`, the mean loss of a batch: () or, for a stack, (members,).
+    members : sequence of str, optional
+        What to call a stack's members in messages; None if the network is no stack.
+    checkpoint : path, optional
+        Where to keep the state after each epoch. If the file is there, training goes on from it,
+        to the same result; it is removed at the end.
+    identity : str
+        What else makes this training this one (its loss, its lambda), so that no other training
+        goes on from its checkpoint.
+    """
+    if len(inputs) == 0:
+        raise ValueError("nothing to train on: no rows")
+    job = _Job(network, inputs, tuple(targets), objective, settings, members)
+    store = None
+    if checkpoint is not None:
+        store = Checkpoint(checkpoint, job.fingerprint(identity))
+        saved = store.load(inputs.device)
+        if saved is not None:
+            job.restore(*saved)
+    cuda = [inputs.device] if inputs.device.type == "cuda" else []
+    # Dropout and the like draw from the global generators: seeded here, and given back after.
+    with torch.random.fork_rng(devices=cuda), track(what, settings.max_epochs, progress) as step:
+        while job.goes_on():
+            job.epoch()
+            if store is not None:
+                store.save(*job.state())
+            step(job.note())
+    job.finish()
+    if store is not None:
+        store.remove()
+    return job.history
+
+
+class _Job:
+    """A training under way: everything that changes from epoch to epoch."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        inputs: Tensor,
+        targets: tuple[Tensor, ...],
+        objective: Objective,
+        settings: Training,
+        members: Sequence[str] | None,
+    ) -> None:
+        self.network, self.inputs, self.targets = network, inputs, targets
+        self.objective, self.settings, self.members = objective, settings, members
+        self.history = History()
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.Adam(
+            self.parameters,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=all(p.is_floating_point() for p in self.parameters),
+        )
+        device, count = inputs.device, 1 if members is None else len(members)
+        shuffled = torch.randperm(len(inputs), generator=self._generator(0)).to(device)
+        held_out = round(settings.validation_fraction * len(inputs))
+        if held_out < FEWEST_HELD_OUT:  # too few to judge by: train on everything, to the end
+            held_out = 0
+        self.held_out, self.rows = shuffled[:held_out], shuffled[held_out:]
+        self.best = {name: value.detach().clone() for name, value in self._kept().items()}
+        self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
+        self.waited = torch.zeros(count, dtype=torch.int64, device=device)
+        self.history.best_epoch = [0] * count
+
+    def _generator(self, epoch: int) -> torch.Generator:
+        """Random numbers that depend on seed and epoch alone, so that a resumed job repeats."""
+        return torch.Generator().manual_seed((self.settings.seed << 20) + epoch)
+
+    def _kept(self) -> dict[str, Tensor]:
+        """What early stopping keeps the best of. A stack shares its buffers, which are fixed."""
+        if self.members is None:
+            return dict(self.network.state_dict())
+        return dict(self.network.named_parameters())
+
+    def goes_on(self) -> bool:
+        if len(self.history) >= self.settings.max_epochs:
+            return False
+        return not len(self.held_out) or bool((self.waited < self.settings.patience).any())
+
+    def epoch(self) -> None:
+        begun = time.monotonic()
+        generator = self._generator(1 + len(self.history))
+        torch.manual_seed(generator.initial_seed())
+        order = self.rows[torch.randperm(len(self.rows), generator=generator).to(self.rows.device)]
+        total = torch.zeros_like(self.best_loss)
+        self.network.train()
+        for rows in _batches(order, self.settings.batch_size):
+            loss = self._loss(rows)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.sum().backward()  # type: ignore[no-untyped-call]
+            if self.settings.clip_norm is not None:
+                self._clip(self.settings.clip_norm)
+            self.optimizer.step()
+            total += loss.detach() * len(rows)
+        losses = (total / len(self.rows)).tolist()
+        self._check_finite(losses)
+        self.history.loss.append(losses)
+        if len(self.held_out):
+            self._judge()
+        self.history.seconds += time.monotonic() - begun
+
+    def _loss(self, rows: Tensor) -> Tensor:
+        return self.objective(self.network(self.inputs[rows]), *(t[rows] for t in self.targets))
+
+    def _clip(self, largest: float) -> None:
+        """Scale each member's gradient down to the norm `largest`, without a host round trip."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        count = len(self.best_loss)
+        norms = torch.stack([g.reshape(count, -1).norm(dim=1) for g in grads]).norm(dim=0)
+        scale = (largest / (norms + 1e-12)).clamp(max=1)
+        for grad in grads:
+            grad.mul_(scale if self.members is None else scale.view(-1, *[1] * (grad.ndim - 1)))
+
+    @torch.no_grad()
+    def _judge(self) -> None:
+        self.network.eval()
+        total = torch.zeros_like(self.best_loss)
+        for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
+            total += self._loss(rows) * len(rows)
+        loss = total / len(self.held_out)
+        going = self.waited < self.settings.patience
+        better = going & (loss < self.best_loss)
+        self.best_loss = torch.where(better, loss, self.best_loss)
+        self.waited = torch.where(better, 0, self.waited + going)
+        for name, value in self._kept().items():
+            if self.members is not None:
+                self.best[name][better] = value.detach()[better]
+            elif bool(better):
+                self.best[name].copy_(value)
+        for member in better.nonzero()[:, 0].tolist():
+            self.history.best_epoch[member] = len(self.history) - 1
+        self.history.validation_loss.append(loss.tolist())
+
+    def _check_finite(self, losses: list[float]) -> None:
+        wrong = [i for i, loss in enumerate(losses) if not -torch.inf < loss < torch.inf]
+        if wrong:
+            who = "" if self.members is None else f" of {self.members[wrong[0]]}"
+            raise FloatingPointError(
+                f"the loss{who} became {losses[wrong[0]]} in epoch {len(self.history)}; try a "
+                f"learning rate below {self.settings.learning_rate:g}, clip_norm=1.0, or a loss "
+                "with bounded gradients such as 'log'"
+            )
+
+    def finish(self) -> None:
+        self.network.eval()
+        if not len(self.held_out):
+            self.history.best_epoch = [len(self.history) - 1] * len(self.history.best_epoch)
+            return
+        with torch.no_grad():
+            for name, value in self._kept().items():
+                value.copy_(self.best[name])
+
+    def note(self) -> str:
+        losses = (self.history.validation_loss or self.history.loss)[-1]
+        return f"loss {sum(losses) / len(losses):.4f}"
+
+    def fingerprint(self, identity: str) -> str:
+        data = {"inputs": self.inputs} | {f"target {i}": t for i, t in enumerate(self.targets)}
+        weights = {f"weight {n}": v for n, v in self.network.state_dict().items()}
+        return fingerprint(f"{identity} {self.settings} {self.members}", data | weights)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
+        tensors = {f"network.{n}": v for n, v in self.network.state_dict().items()}
+        tensors |= {f"best.{n}": v for n, v in self.best.items()}
+        for i, p in enumerate(self.parameters):
+            tensors |= {f"adam.{i}.{n}": v for n, v in self.optimizer.state[p].items()}
+        tensors |= {"best_loss": self.best_loss, "waited": self.waited}
+        history = self.history
+        return tensors, {
+            "loss": history.loss,
+            "validation_loss": history.validation_loss,
+            "best_epoch": history.best_epoch,
+            "seconds": history.seconds,
+        }
+
+    def restore(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
+        self.network.load_state_dict(_part(tensors, "network."))
+        self.best = _part(tensors, "best.")
+        for i, p in enumerate(self.parameters):
+            self.optimizer.state[p] = _part(tensors, f"adam.{i}.")
+        self.best_loss, self.waited = tensors["best_loss"], tensors["waited"]
+        self.history = History(**notes)  # type: ignore[arg-type]
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
+
+
+def _batches(order: Tensor, size: int) -> list[Tensor]:
+    """Slices of `order`; a last batch of one row joins the one before (batch norm needs two)."""
+    batches: list[Tensor] = list(order.split(size))  # type: ignore[no-untyped-call]
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches

@@ -1,0 +1,387 @@
+"""What all sixteen losses share: shapes, dtypes, reductions, modules, names and messages."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shortlist import losses
+from shortlist.losses import NAMES, SurrogateLoss, from_name
+
+LABEL_FUNCTIONS = {"comp_sum": losses.comp_sum, "constrained": losses.constrained}
+COST_FUNCTIONS = {
+    "comp_sum": losses.cost_sensitive_comp_sum,
+    "constrained": losses.cost_sensitive_constrained,
+}
+KINDS = {
+    "comp_sum": ("log", "exp", "gce", "mae"),
+    "constrained": ("exp", "squared_hinge", "hinge", "margin"),
+}
+FAMILY_KINDS = [(family, kind) for family, kinds in KINDS.items() for kind in kinds]
+FAMILIES = tuple(KINDS)
+
+every_loss = pytest.mark.parametrize("cost_sensitive", [False, True], ids=["labels", "costs"])
+every_name = pytest.mark.parametrize("name", NAMES)
+every_kind = pytest.mark.parametrize(("family", "kind"), FAMILY_KINDS)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+def example(shape: tuple[int, ...], cost_sensitive: bool) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    scores = 2 * torch.randn(shape)
+    return scores, torch.rand(shape) if cost_sensitive else torch.randint(shape[-1], shape[:-1])
+
+
+def says(*parts: str) -> str:
+    """A pattern that finds the parts in this order."""
+    return ".*".join(map(re.escape, parts))
+
+
+# Shapes, dtypes and reductions
+
+
+@every_loss
+@every_name
+@pytest.mark.parametrize("lead", [(), (5,), (3, 5), (2, 3, 4)])
+def test_leading_axes_are_a_loop(name, cost_sensitive, lead):
+    scores, target = example((*lead, 4), cost_sensitive)
+    loss = from_name(name, cost_sensitive=cost_sensitive, reduction="none")
+    found = loss(scores, target)
+    assert found.shape == lead
+    one_by_one = [
+        loss(row, t)
+        for row, t in zip(
+            scores.reshape(-1, 4),
+            target.reshape(-1, 4) if cost_sensitive else target.reshape(-1),
+            strict=True,
+        )
+    ]
+    torch.testing.assert_close(found.reshape(-1), torch.stack(one_by_one))
+    assert found.min() >= 0
+    assert found.max() > 0
+
+
+@every_loss
+@every_name
+def test_reductions(name, cost_sensitive):
+    scores, target = example((3, 5, 4), cost_sensitive)
+    each, mean, total = (
+        from_name(name, cost_sensitive=cost_sensitive, reduction=reduction)(scores, target)
+        for reduction in ("none", "mean", "sum")
+    )
+    torch.testing.assert_close(mean, each.sum() / 15)
+    torch.testing.assert_close(total, each.sum())
+    assert each.unique().numel() > 1
+
+
+@every_loss
+@every_name
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(name, cost_sensitive, half):
+    scores, target = example((5, 4), cost_sensitive)
+    scores = scores.to(half).requires_grad_()
+    loss = from_name(name, cost_sensitive=cost_sensitive)
+    found = loss(scores, target)
+    assert found.dtype == torch.float32
+    assert found == loss(scores.detach().float(), target)
+    found.backward()
+    assert scores.grad.dtype == half
+    assert scores.grad.abs().max() > 0
+
+
+@every_name
+def test_half_precision_costs(name):
+    scores, costs = example((5, 4), True)
+    loss = from_name(name, cost_sensitive=True)
+    assert loss(scores, costs.half()) == loss(scores, costs.half().float())
+
+
+@every_loss
+@every_name
+def test_dtype_follows_the_scores(name, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    loss = from_name(name, cost_sensitive=cost_sensitive)
+    assert loss(scores.double(), target).dtype == torch.float64
+    if cost_sensitive:
+        assert loss(scores, target.double()).dtype == torch.float32
+
+
+@every_family
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
+def test_any_integer_labels(family, dtype):
+    scores, labels = example((5, 4), False)
+    loss = LABEL_FUNCTIONS[family]
+    assert loss(scores, labels.to(dtype)) == loss(scores, labels)
+
+
+@every_name
+def test_costs_are_data(name):
+    scores, costs = example((5, 4), True)
+    scores.requires_grad_()
+    costs.requires_grad_()
+    from_name(name, cost_sensitive=True)(scores, costs).backward()
+    assert costs.grad is None
+    assert scores.grad.abs().max() > 0
+
+
+@every_loss
+@every_name
+def test_inputs_are_left_as_they_were(name, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    before = scores.clone(), target.clone()
+    from_name(name, cost_sensitive=cost_sensitive)(scores, target)
+    assert torch.equal(scores, before[0])
+    assert torch.equal(target, before[1])
+
+
+@every_loss
+@every_name
+def test_without_validation_nothing_waits_for_the_device(name, cost_sensitive):
+    """A meta tensor has no values: anything that asked for one would raise."""
+    scores, target = example((5, 4), cost_sensitive)
+    scores, target = scores.to("meta").requires_grad_(), target.to("meta")
+    loss = from_name(name, cost_sensitive=cost_sensitive, validate=False)(scores, target)
+    loss.backward()
+    assert loss.shape == ()
+    assert scores.grad.shape == (5, 4)
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        from_name(name, cost_sensitive=cost_sensitive)(scores, target)
+
+
+@every_loss
+@every_name
+def test_without_validation_the_same_value(name, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    unchecked = from_name(name, cost_sensitive=cost_sensitive, validate=False)
+    assert unchecked(scores, target) == from_name(name, cost_sensitive=cost_sensitive)(
+        scores, target
+    )
+
+
+@every_name
+def test_unchecked_nan_cost_shows_in_the_loss(name):
+    scores, costs = example((5, 4), True)
+    costs[2, 3] = torch.nan
+    loss = from_name(name, cost_sensitive=True, reduction="none", validate=False)(scores, costs)
+    assert loss.isnan().tolist() == [False, False, True, False, False]
+
+
+@every_loss
+@every_name
+def test_nan_scores_show_in_the_loss(name, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    scores[2, 3] = torch.nan
+    loss = from_name(name, cost_sensitive=cost_sensitive, reduction="none")(scores, target)
+    assert loss.isnan().tolist() == [False, False, True, False, False]
+
+
+# Modules and names
+
+
+@every_loss
+@every_kind
+def test_module_is_the_function(family, kind, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    function = (COST_FUNCTIONS if cost_sensitive else LABEL_FUNCTIONS)[family]
+    module = {
+        ("comp_sum", False): losses.CompSumLoss,
+        ("comp_sum", True): losses.CostSensitiveCompSumLoss,
+        ("constrained", False): losses.ConstrainedLoss,
+        ("constrained", True): losses.CostSensitiveConstrainedLoss,
+    }[family, cost_sensitive]
+    parameter = {"q": 0.3} if family == "comp_sum" else {"rho": 2.5}
+    expected = function(scores, target, kind, **parameter, reduction="none")
+    found = module(kind, **parameter, reduction="none")(scores, target)
+    assert torch.equal(found, expected)
+    if kind in ("gce", "margin"):  # and the parameter is not lost on the way
+        assert not torch.equal(function(scores, target, kind, reduction="none"), expected)
+
+
+@every_loss
+@every_name
+def test_pickle_and_copy(name, cost_sensitive):
+    scores, target = example((5, 4), cost_sensitive)
+    loss = from_name(
+        name, q=0.3, rho=2.5, cost_sensitive=cost_sensitive, reduction="sum", validate=False
+    )
+    for twin in (pickle.loads(pickle.dumps(loss)), copy.deepcopy(loss)):
+        assert repr(twin) == repr(loss)
+        assert twin(scores, target) == loss(scores, target)
+        assert twin.validate is False
+
+
+def test_repr():
+    assert repr(losses.CompSumLoss()) == "CompSumLoss('log', reduction='mean')"
+    assert repr(losses.CostSensitiveCompSumLoss("gce", q=0.25, reduction="none")) == (
+        "CostSensitiveCompSumLoss('gce', q=0.25, reduction='none')"
+    )
+    assert repr(losses.ConstrainedLoss(validate=False)) == (
+        "ConstrainedLoss('exp', reduction='mean', validate=False)"
+    )
+    assert repr(losses.CostSensitiveConstrainedLoss("margin", rho=3.0)) == (
+        "CostSensitiveConstrainedLoss('margin', rho=3.0, reduction='mean')"
+    )
+
+
+def test_names():
+    comp_sum, constrained = NAMES[:4], NAMES[4:]
+    assert comp_sum == ("log", "exp", "gce", "mae")
+    assert constrained == ("constrained_exp", "squared_hinge", "hinge", "margin")
+
+
+@pytest.mark.parametrize(("name", "place"), list(zip(NAMES, FAMILY_KINDS, strict=True)))
+@every_loss
+def test_from_name_finds_family_and_kind(name, place, cost_sensitive):
+    family, kind = place
+    scores, target = example((5, 4), cost_sensitive)
+    parameter = {"q": 0.3} if family == "comp_sum" else {"rho": 2.5}
+    function = (COST_FUNCTIONS if cost_sensitive else LABEL_FUNCTIONS)[family]
+    loss = from_name(name, q=0.3, rho=2.5, cost_sensitive=cost_sensitive, reduction="sum")
+    assert isinstance(loss, SurrogateLoss)
+    assert isinstance(loss, nn.Module)
+    assert loss(scores, target) == function(scores, target, kind, **parameter, reduction="sum")
+
+
+@every_loss
+@every_name
+def test_unbounded_gradient_says_what_the_gradient_does(name, cost_sensitive):
+    loss = from_name(name, cost_sensitive=cost_sensitive, reduction="sum")
+    target = torch.tensor([[1.0, 0.0]]) if cost_sensitive else torch.tensor([1])
+    slopes = []
+    for gap in (10.0, 40.0):  # a worse and worse mistake
+        scores = torch.tensor([[gap, -gap]], requires_grad=True)
+        loss(scores, target).backward()
+        slopes.append(scores.grad.abs().max().item())
+    assert loss.unbounded_gradient == (slopes[1] > 2 * slopes[0])
+
+
+# Messages
+
+
+@every_family
+def test_unknown_kind(family):
+    scores, labels = example((5, 4), False)
+    first = KINDS[family][0]
+    complaint = says("kind='expp'", f"'{first}'", "did you mean 'exp'?")
+    for build in (
+        lambda: LABEL_FUNCTIONS[family](scores, labels, "expp"),
+        lambda: COST_FUNCTIONS[family](scores, scores.sigmoid(), kind="expp"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            build()
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "complaint"),
+    [
+        (losses.CompSumLoss, {"kind": "hinge"}, says("kind='hinge'", "'gce'")),
+        (losses.ConstrainedLoss, {"kind": "gce"}, says("kind='gce'", "'margin'")),
+        (losses.CostSensitiveCompSumLoss, {"q": 1.0}, says("q=1.0", "between 0 and 1")),
+        (losses.CompSumLoss, {"q": 0}, says("q=0", "between 0 and 1")),
+        (losses.CompSumLoss, {"q": float("nan")}, says("q=nan", "between 0 and 1")),
+        (losses.ConstrainedLoss, {"rho": 0.0}, says("rho=0.0", "above 0")),
+        (losses.CostSensitiveConstrainedLoss, {"rho": -2}, says("rho=-2", "above 0")),
+        (losses.ConstrainedLoss, {"rho": float("inf")}, says("rho=inf", "finite")),
+        (losses.ConstrainedLoss, {"reduction": "avg"}, says("reduction='avg'", "'mean'")),
+        (losses.CompSumLoss, {"reduction": "means"}, says("'means'", "did you mean 'mean'?")),
+    ],
+)
+def test_modules_check_their_arguments_at_construction(module, arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        module(**arguments)
+
+
+def test_functions_check_their_parameters():
+    scores, labels = example((5, 4), False)
+    with pytest.raises(ValueError, match=says("q=1.5")):
+        losses.comp_sum(scores, labels, q=1.5)
+    with pytest.raises(ValueError, match=says("rho=-1.0")):
+        losses.constrained(scores, labels, rho=-1.0)
+    with pytest.raises(TypeError, match=says("q='0.7'", "str")):
+        losses.comp_sum(scores, labels, q="0.7")
+    assert losses.comp_sum(scores, labels, "gce", q=np.float64(0.7)) > 0
+
+
+def test_unknown_name_lists_the_eight_and_suggests():
+    with pytest.raises(
+        ValueError, match=says("loss='squared-hinge'", "mean 'squared_hinge'?")
+    ) as e:
+        from_name("squared-hinge", cost_sensitive=True)
+    assert all(repr(name) in str(e.value) for name in NAMES)
+    with pytest.raises(ValueError, match=says("loss=7", "'log'")):
+        from_name(7, cost_sensitive=False)
+
+
+@every_family
+def test_arrays_are_refused(family):
+    scores, labels = example((5, 4), False)
+    with pytest.raises(
+        TypeError, match=says("scores is a numpy.ndarray", "torch.as_tensor(scores)")
+    ):
+        LABEL_FUNCTIONS[family](scores.numpy(), labels)
+    with pytest.raises(TypeError, match=says("labels is a list", "torch.as_tensor(labels)")):
+        LABEL_FUNCTIONS[family](scores, labels.tolist())
+    with pytest.raises(TypeError, match=says("costs is a numpy.ndarray", "torch.as_tensor(costs)")):
+        COST_FUNCTIONS[family](scores, scores.numpy())
+
+
+@every_family
+@pytest.mark.parametrize("validate", [False, True])
+def test_dtypes_are_checked(family, validate):
+    scores, labels = example((5, 4), False)
+    checked = {"validate": validate}
+    with pytest.raises(TypeError, match=says("scores are torch.int64", "scores.float()")):
+        LABEL_FUNCTIONS[family](scores.long(), labels, **checked)
+    for wrong in (labels.float(), labels.bool()):
+        with pytest.raises(TypeError, match=says(f"labels are {wrong.dtype}", "labels.long()")):
+            LABEL_FUNCTIONS[family](scores, wrong, **checked)
+    with pytest.raises(TypeError, match=says("costs are torch.complex64", "real")):
+        COST_FUNCTIONS[family](scores, scores + 0j, **checked)
+
+
+@every_family
+@pytest.mark.parametrize("validate", [False, True])
+def test_shapes_are_checked(family, validate):
+    scores, labels = example((5, 4), False)
+    checked = {"validate": validate}
+    with pytest.raises(ValueError, match=says("labels", "(3,)", "(5, 4)", "must have shape (5,)")):
+        LABEL_FUNCTIONS[family](scores, labels[:3], **checked)
+    with pytest.raises(ValueError, match=says("costs", "(5, 3)", "(5, 4)")):
+        COST_FUNCTIONS[family](scores, scores[:, :3], **checked)
+    with pytest.raises(ValueError, match=says("shape ()", "at least 2")):
+        LABEL_FUNCTIONS[family](torch.tensor(1.0), torch.tensor(0), **checked)
+    with pytest.raises(ValueError, match=says("shape (5, 1)", "at least 2")):
+        LABEL_FUNCTIONS[family](scores[:, :1], torch.zeros(5).long(), **checked)
+    with pytest.raises(ValueError, match=says("shape (5, 0)", "at least 1")):
+        COST_FUNCTIONS[family](scores[:, :0], scores[:, :0], **checked)
+    with pytest.raises(ValueError, match=says("labels are on meta", "cpu")):
+        LABEL_FUNCTIONS[family](scores, labels.to("meta"), **checked)
+
+
+@every_family
+@pytest.mark.parametrize("wrong", [-1, 4, 100])
+def test_labels_out_of_range(family, wrong):
+    scores, labels = example((2, 5, 4), False)
+    labels[1, 3] = wrong
+    with pytest.raises(ValueError, match=says(f"labels[1, 3] = {wrong} ", "from 0 to 3")):
+        LABEL_FUNCTIONS[family](scores, labels)
+    with pytest.raises(ValueError, match=says(f"labels = {wrong} ", "from 0 to 3")):
+        LABEL_FUNCTIONS[family](scores[1, 3], labels[1, 3])
+
+
+@every_family
+@pytest.mark.parametrize("wrong", [-0.25, 1.5, float("nan"), float("inf")])
+def test_costs_out_of_range(family, wrong):
+    scores, costs = example((5, 4), True)
+    costs[3, 2] = wrong
+    complaint = says(
+        f"costs[3, 2] = {wrong} ", "[0, 1]", "divide by 1 + cost_weight * cost(largest size)"
+    )
+    with pytest.raises(ValueError, match=complaint):
+        COST_FUNCTIONS[family](scores, costs)

@@ -1,0 +1,295 @@
+"""Comp-sum losses: the definition Phi(sum exp(differences)), its laws, and its numerics."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shortlist.losses import comp_sum, cost_sensitive_comp_sum
+
+KINDS = ("log", "exp", "gce", "mae")
+Q = 0.7
+
+
+def phi_of_u(u: mpmath.mpf, kind: str, q: float = Q) -> mpmath.mpf:
+    """Phi, straight from the paper's table."""
+    return {
+        "log": lambda: mpmath.log1p(u),
+        "exp": lambda: u,
+        "gce": lambda: (1 - (1 / (1 + u)) ** mpmath.mpf(q)) / mpmath.mpf(q),
+        "mae": lambda: 1 - 1 / (1 + u),
+    }[kind]()
+
+
+def exact(row: list[float], k: int, kind: str, q: float = Q) -> mpmath.mpf:
+    """Phi(sum_{k' != k} exp(r_k' - r_k)) with enough digits for any float input."""
+    u = mpmath.fsum(
+        mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for j, r in enumerate(row) if j != k
+    )
+    return phi_of_u(u, kind, q)
+
+
+@pytest.fixture(autouse=True)
+def _digits():
+    # 1 - (1 + u)^-q must survive u = e^-400, and so must 1 + e^400.
+    with mpmath.workdps(400):
+        yield
+
+
+@st.composite
+def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores (m, n), labels (m,) and costs (m, n) in float64."""
+    m, n = draw(st.integers(1, 3)), draw(st.integers(classes, 5))
+    scores = draw(st.lists(st.floats(-30, 30), min_size=m * n, max_size=m * n))
+    labels = draw(st.lists(st.integers(0, n - 1), min_size=m, max_size=m))
+    costs = draw(st.lists(st.floats(0, 1), min_size=m * n, max_size=m * n))
+    return (
+        torch.tensor(scores, dtype=torch.float64).reshape(m, n),
+        torch.tensor(labels),
+        torch.tensor(costs, dtype=torch.float64).reshape(m, n),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30)
+@given(table=tables(classes=2), q=st.floats(0.01, 0.99))
+def test_label_loss_is_phi_of_the_sum(kind, table, q):
+    scores, labels, _ = table
+    expected = [
+        float(exact(r, k, kind, q)) for r, k in zip(scores.tolist(), labels.tolist(), strict=True)
+    ]
+    found = comp_sum(scores, labels, kind, q=q, reduction="none")
+    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30)
+@given(table=tables())
+def test_cost_sensitive_loss_is_the_weighted_sum(kind, table):
+    scores, _, costs = table
+    expected = [
+        float(mpmath.fsum((1 - mpmath.mpf(c)) * exact(row, k, kind) for k, c in enumerate(cs)))
+        for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
+    ]
+    found = cost_sensitive_comp_sum(scores, costs, kind, reduction="none")
+    # a term whose 1 - c rounds to 0 or 1 is off by 1e-16 of Phi at most
+    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(kind):
+    torch.manual_seed(0)
+    scores = 5 * torch.randn(50, 6, dtype=torch.float64)
+    labels = torch.randint(6, (50,))
+    costs = 1 - torch.nn.functional.one_hot(labels, 6)  # integers are costs too
+    torch.testing.assert_close(
+        cost_sensitive_comp_sum(scores, costs, kind, reduction="none"),
+        comp_sum(scores, labels, kind, reduction="none"),
+        rtol=1e-15,
+        atol=0,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shift_does_not_matter(kind):
+    torch.manual_seed(0)
+    scores = torch.randn(7, 5, dtype=torch.float64)
+    labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
+    shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
+    # 2e-13 is the rounding of the shifted scores themselves
+    for loss, target in ((comp_sum, labels), (cost_sensitive_comp_sum, costs)):
+        before = loss(scores, target, kind, reduction="none")
+        after = loss(scores + shift, target, kind, reduction="none")
+        assert before.min() > 0
+        torch.testing.assert_close(after, before, rtol=2e-12, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_permuting_the_classes_permutes_the_gradient(kind):
+    torch.manual_seed(0)
+    scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
+    labels, order = torch.randint(5, (7,)), torch.randperm(5)
+    place = order.argsort()  # where each class went
+    for loss, before, after in (
+        (comp_sum, labels, place[labels]),
+        (cost_sensitive_comp_sum, costs, costs[:, order]),
+    ):
+        one = scores.clone().requires_grad_()
+        two = scores[:, order].clone().requires_grad_()
+        value_one, value_two = loss(one, before, kind), loss(two, after, kind)
+        torch.testing.assert_close(value_two, value_one)
+        value_one.backward()
+        value_two.backward()
+        assert one.grad.abs().min() > 0
+        torch.testing.assert_close(two.grad, one.grad[:, order])
+
+
+@pytest.mark.parametrize("cost_sensitive", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_both_orders(kind, cost_sensitive):
+    torch.manual_seed(0)
+    scores = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    labels, costs = torch.randint(4, (2, 3)), torch.rand(2, 3, 4, dtype=torch.float64)
+    costs[0, 0, 0] = 1.0
+
+    def loss(s: Tensor) -> Tensor:
+        if cost_sensitive:
+            return cost_sensitive_comp_sum(s, costs, kind, reduction="none")
+        return comp_sum(s, labels, kind, reduction="none")
+
+    assert torch.autograd.gradcheck(loss, (scores,))
+    assert torch.autograd.gradgradcheck(loss, (scores,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_at_a_tie(kind):
+    scores = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: comp_sum(s, torch.tensor([1]), kind), (scores,))
+    costs = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda s: cost_sensitive_comp_sum(s, costs, kind), (scores,))
+
+
+def test_closed_forms_on_two_classes():
+    gap = torch.linspace(-20, 20, 41, dtype=torch.float64)  # h_y - h_other
+    scores, labels = torch.stack([torch.zeros_like(gap), gap], -1), torch.ones(41).long()
+    forms = {
+        "log": torch.nn.functional.softplus(-gap, threshold=100),
+        "exp": torch.exp(-gap),
+        "mae": torch.sigmoid(-gap),
+        "gce": (1 - torch.sigmoid(gap) ** Q) / Q,
+    }
+    for kind, expected in forms.items():
+        found = comp_sum(scores, labels, kind, reduction="none")
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_gce_lies_between_log_and_mae():
+    torch.manual_seed(0)
+    scores, labels = 3 * torch.randn(20, 4, dtype=torch.float64), torch.randint(4, (20,))
+
+    def gce(q: float) -> Tensor:
+        return comp_sum(scores, labels, "gce", q=q, reduction="none")
+
+    log, mae = (comp_sum(scores, labels, kind, reduction="none") for kind in ("log", "mae"))
+    torch.testing.assert_close(gce(1e-9), log, rtol=1e-7, atol=0)
+    torch.testing.assert_close(gce(1 - 1e-9), mae, rtol=1e-7, atol=0)
+    ladder = torch.stack([log, gce(0.2), gce(0.5), gce(0.8), mae])
+    assert (ladder.diff(dim=0) < 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_single_choice_costs_nothing(kind):
+    scores = torch.tensor([[3.0], [-1e4]], requires_grad=True)
+    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.3], [0.0]]), kind, reduction="none")
+    assert loss.tolist() == [0.0, 0.0]
+    loss.sum().backward()
+    assert scores.grad.tolist() == [[0.0], [0.0]]
+
+
+# Numerics: each row of scores, exact in float32, with every label in turn.
+ROWS = [
+    [1e4, -1e4, 0.0],
+    [-1e4, -1e4, 1e4],
+    [1e4, 1e4 - 1, 1e4 - 20],
+    [1e4, 9950.0, 9930.0],
+    [20.0, 0.0, -30.0],
+    [80.0, 0.0, 1.0],
+    [0.0, -100.0, -88.0],
+    [1e4, 1e4, 1e4],
+]
+
+
+def exact_gradient(row: list[float], k: int, kind: str) -> list[mpmath.mpf]:
+    """d Phi(u)/d r_j = Phi'(u) (1 + u) (S_j - [j = k]), as t = log(1 + u)."""
+    powers = [mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for r in row]
+    whole = mpmath.fsum(powers)  # 1 + u
+    slope = {
+        "log": 1,
+        "exp": whole,
+        "gce": whole ** -mpmath.mpf(Q),
+        "mae": 1 / whole,
+    }[kind]
+    return [
+        slope * (p / whole if j != k else -mpmath.fsum(powers[:k] + powers[k + 1 :]) / whole)
+        for j, p in enumerate(powers)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_float32_keeps_values_and_gradients(kind, row):
+    largest = torch.finfo(torch.float32).max
+    for k in range(len(row)):
+        scores = torch.tensor([row], requires_grad=True)
+        loss = comp_sum(scores, torch.tensor([k]), kind)
+        value = exact(row, k, kind)
+        if value > largest:
+            assert loss.item() == torch.inf
+            continue
+        # rel: e^t turns an absolute error of t into a relative one; abs: subnormal numbers
+        assert loss.item() == pytest.approx(float(value), rel=1e-5, abs=1e-37)
+        loss.backward()
+        expected = [float(g) for g in exact_gradient(row, k, kind)]
+        tiny = 1e-37 * max(1.0, *map(abs, expected))
+        assert scores.grad[0].tolist() == pytest.approx(expected, rel=1e-5, abs=tiny)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_overflow_is_only_ever_that_of_exp(kind):
+    loss = comp_sum(torch.tensor([[1e4, -1e4]]), torch.tensor([1]), kind).item()
+    limits = {"log": 2e4, "exp": torch.inf, "gce": 1 / Q, "mae": 1.0}
+    assert loss == pytest.approx(limits[kind], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zero_weight_silences_an_overflow(kind):
+    scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
+    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.25, 1.0, 1.0]]), kind)
+    loss.backward()
+    assert loss.item() == 0.0  # the leading choice alone counts, and it has u = 0
+    assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_zero_weight_leaves_the_other_terms_alone():
+    scores = torch.tensor([[1e4, 1e4 - 1, -1e4]], requires_grad=True)
+    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.0, 0.5, 1.0]]), "exp")
+    loss.backward()
+    e = float(mpmath.e)
+    assert loss.item() == pytest.approx(1 / e + 0.5 * e, rel=1e-6)
+    slope = 1 / e - 0.5 * e
+    assert scores.grad[0].tolist() == pytest.approx([-slope, slope, 0.0], rel=1e-6)
+
+
+def test_tiny_weight_times_overflow_fits():
+    cost = torch.tensor([[1.0, 1.0 - 2.0**-24]])  # the largest float32 below 1
+    scores = torch.tensor([[100.0, 0.0]], requires_grad=True)  # e^100 overflows float32
+    loss = cost_sensitive_comp_sum(scores, cost, "exp")
+    loss.backward()
+    expected = float(mpmath.exp(100) * mpmath.mpf(2) ** -24)
+    assert loss.item() == pytest.approx(expected, rel=2e-5)
+    assert scores.grad[0].tolist() == pytest.approx([expected, -expected], rel=2e-5)
+
+
+def test_costs_in_float64_keep_their_weight_in_float32():
+    cost = torch.tensor([[1.0, 1.0 - 2.0**-40]], dtype=torch.float64)
+    loss = cost_sensitive_comp_sum(torch.tensor([[60.0, 0.0]]), cost, "exp")
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(float(mpmath.exp(60) * mpmath.mpf(2) ** -40), rel=1e-5)
+
+
+def test_masked_choices():
+    """A score of -inf takes a class out, for the other labels and where its weight is 0."""
+    scores = torch.tensor([[1.0, 2.0, -torch.inf]], requires_grad=True)
+    expected = comp_sum(torch.tensor([[1.0, 2.0]]), torch.tensor([0])).item()
+    for loss in (
+        comp_sum(scores, torch.tensor([0])),
+        cost_sensitive_comp_sum(scores, torch.tensor([[0.0, 1.0, 1.0]])),
+    ):
+        assert loss.item() == pytest.approx(expected)
+        (gradient,) = torch.autograd.grad(loss, scores)
+        assert gradient[0, 2] == 0
+        assert gradient[0, 0] == -gradient[0, 1] != 0

@@ -1,0 +1,290 @@
+"""Constrained losses: the sum of Phi(-r) over centred scores, its laws, and its numerics."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shortlist.losses import constrained, cost_sensitive_constrained
+
+KINDS = ("exp", "squared_hinge", "hinge", "margin")
+
+
+def phi(r: mpmath.mpf, kind: str, rho: float = 1.0) -> mpmath.mpf:
+    """Phi(-r), straight from the paper's table."""
+    return {
+        "exp": lambda: mpmath.exp(r),
+        "squared_hinge": lambda: max(0, 1 + r) ** 2,
+        "hinge": lambda: max(0, 1 + r),
+        "margin": lambda: min(max(0, 1 + r / mpmath.mpf(rho)), 1),
+    }[kind]()
+
+
+def centre(row: list[float]) -> list[mpmath.mpf]:
+    """The nearest scores that meet the constraint sum_k r_k = 0."""
+    mean = mpmath.fsum(row) / len(row)
+    return [mpmath.mpf(r) - mean for r in row]
+
+
+def exact(row: list[float], costs: list[float], kind: str, rho: float = 1.0) -> float:
+    """sum_k c_k Phi(-r_k), with enough digits for any float input."""
+    with mpmath.workdps(60):
+        terms = (mpmath.mpf(c) * phi(r, kind, rho) for r, c in zip(centre(row), costs, strict=True))
+        return float(mpmath.fsum(terms))
+
+
+def off(label: int, n: int) -> list[float]:
+    return [float(k != label) for k in range(n)]
+
+
+@st.composite
+def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores (m, n), labels (m,) and costs (m, n) in float64."""
+    m, n = draw(st.integers(1, 3)), draw(st.integers(classes, 5))
+    scores = draw(st.lists(st.floats(-30, 30), min_size=m * n, max_size=m * n))
+    labels = draw(st.lists(st.integers(0, n - 1), min_size=m, max_size=m))
+    costs = draw(st.lists(st.floats(0, 1), min_size=m * n, max_size=m * n))
+    return (
+        torch.tensor(scores, dtype=torch.float64).reshape(m, n),
+        torch.tensor(labels),
+        torch.tensor(costs, dtype=torch.float64).reshape(m, n),
+    )
+
+
+# abs: near a kink, Phi is as exact as the centring, 30 * 1e-16
+CLOSE = {"rel": 1e-12, "abs": 1e-12}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30)
+@given(table=tables(classes=2), rho=st.floats(0.1, 10))
+def test_label_loss_is_the_sum_over_the_wrong_labels(kind, table, rho):
+    scores, labels, _ = table
+    n = scores.shape[1]
+    expected = [
+        exact(row, off(label, n), kind, rho)
+        for row, label in zip(scores.tolist(), labels.tolist(), strict=True)
+    ]
+    found = constrained(scores, labels, kind, rho=rho, reduction="none")
+    assert found.tolist() == pytest.approx(expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30)
+@given(table=tables(), rho=st.floats(0.1, 10))
+def test_cost_sensitive_loss_is_the_weighted_sum(kind, table, rho):
+    scores, _, costs = table
+    expected = [
+        exact(row, cs, kind, rho) for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
+    ]
+    found = cost_sensitive_constrained(scores, costs, kind, rho=rho, reduction="none")
+    assert found.tolist() == pytest.approx(expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(kind):
+    torch.manual_seed(0)
+    scores = 3 * torch.randn(50, 6, dtype=torch.float64)
+    labels = torch.randint(6, (50,))
+    costs = 1 - torch.nn.functional.one_hot(labels, 6)
+    loss = constrained(scores, labels, kind, reduction="none")
+    assert loss.min() > 0
+    torch.testing.assert_close(
+        cost_sensitive_constrained(scores, costs, kind, reduction="none"), loss, rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shift_does_not_matter(kind):
+    torch.manual_seed(0)
+    scores = torch.randn(7, 5, dtype=torch.float64)
+    labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
+    shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
+    # 2e-13 is the rounding of the shifted scores themselves
+    for loss, target in ((constrained, labels), (cost_sensitive_constrained, costs)):
+        before = loss(scores, target, kind, reduction="none")
+        after = loss(scores + shift, target, kind, reduction="none")
+        assert before.min() > 0
+        torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
+
+
+def test_a_large_common_offset_costs_no_precision():
+    scores = torch.tensor([[0.5, -1.25, 2.0]])
+    offset = scores + 2.0**13  # exact in float32; its mean is not
+    costs = torch.tensor([[0.3, 1.0, 0.7]])
+    expected = exact(scores[0].tolist(), costs[0].tolist(), "exp")
+    for s in (scores, offset):
+        assert cost_sensitive_constrained(s, costs, "exp").item() == pytest.approx(
+            expected, rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_permuting_the_classes_permutes_the_gradient(kind):
+    torch.manual_seed(0)
+    scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
+    labels, order = torch.randint(5, (7,)), torch.randperm(5)
+    place = order.argsort()  # where each class went
+    for loss, before, after in (
+        (constrained, labels, place[labels]),
+        (cost_sensitive_constrained, costs, costs[:, order]),
+    ):
+        one = scores.clone().requires_grad_()
+        two = scores[:, order].clone().requires_grad_()
+        value_one, value_two = loss(one, before, kind), loss(two, after, kind)
+        torch.testing.assert_close(value_two, value_one)
+        value_one.backward()
+        value_two.backward()
+        assert one.grad.abs().max() > 0
+        torch.testing.assert_close(two.grad, one.grad[:, order])
+        # the loss sees only centred scores
+        torch.testing.assert_close(one.grad.sum(-1), torch.zeros(7).double())
+
+
+@pytest.mark.parametrize("cost_sensitive", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_both_orders(kind, cost_sensitive):
+    torch.manual_seed(0)
+    scores = 2 * torch.randn(2, 3, 4, dtype=torch.float64)
+    centred = scores - scores.mean(-1, keepdim=True)
+    rho = 1.5
+    for kink in (-1.0, -rho, 0.0):
+        assert (centred - kink).abs().min() > 1e-3
+    scores.requires_grad_()
+    labels, costs = torch.randint(4, (2, 3)), torch.rand(2, 3, 4, dtype=torch.float64)
+    costs[0, 0, 0] = 0.0
+
+    def loss(s: Tensor) -> Tensor:
+        if cost_sensitive:
+            return cost_sensitive_constrained(s, costs, kind, rho=rho, reduction="none")
+        return constrained(s, labels, kind, rho=rho, reduction="none")
+
+    assert torch.autograd.gradcheck(loss, (scores,))
+    assert torch.autograd.gradgradcheck(loss, (scores,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_that_starts_at_zero_learns(kind):
+    """r = 0 is a kink of the margin loss: the slope taken there must not be the flat one."""
+    scores = torch.zeros(1, 3, requires_grad=True)
+    constrained(scores, torch.tensor([1]), kind).backward()
+    assert scores.grad[0, 1] < 0 < scores.grad[0, 0] == scores.grad[0, 2]
+
+
+def test_closed_forms_on_two_classes():
+    """Centred, the wrong label's score is minus half the gap h_y - h_other."""
+    gap = torch.linspace(-20, 20, 41, dtype=torch.float64)
+    scores, labels = torch.stack([torch.zeros_like(gap), gap], -1), torch.ones(41).long()
+    forms = {
+        "exp": torch.exp(-gap / 2),
+        "squared_hinge": torch.relu(1 - gap / 2) ** 2,
+        "hinge": torch.relu(1 - gap / 2),
+        "margin": (1 - gap / 6).clamp(0, 1),
+    }
+    for kind, expected in forms.items():
+        found = constrained(scores, labels, kind, rho=3.0, reduction="none")
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_margin_tends_to_the_zero_one_loss_of_each_score():
+    scores, labels = torch.tensor([[1.0, -3.0, 0.5, 1.5]]), torch.tensor([0])
+    # centred: 1, -3, .5, 1.5; of the wrong labels two are above zero
+    assert constrained(scores, labels, "margin", rho=1e-6).item() == 2.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_single_choice_has_the_score_zero(kind):
+    loss = cost_sensitive_constrained(torch.tensor([[7.0]]), torch.tensor([[0.25]]), kind)
+    assert loss.item() == 0.25  # Phi(0) = 1 for every kind
+
+
+ROWS = [
+    [1e4, -1e4, 0.0],
+    [-1e4, -1e4, 1e4, 1e4],
+    [1e4, 1e4 - 1, 1e4 - 20],
+    [1e4, 9950.0, 9930.0],
+    [80.0, -80.0],
+    [0.0, -100.0, -88.0],
+    [1e4, 1e4, 1e4],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_float32_keeps_values_and_gradients(kind, row):
+    n = len(row)
+    for label in range(n):
+        scores = torch.tensor([row], requires_grad=True)
+        loss = constrained(scores, torch.tensor([label]), kind)
+        value = exact(row, off(label, n), kind)
+        if value > torch.finfo(torch.float32).max:
+            assert kind == "exp"
+            assert loss.item() == torch.inf
+            continue
+        # the centring rounds r by some 1e-6, which is a relative error of e^r
+        assert loss.item() == pytest.approx(value, rel=1e-5, abs=1e-37)
+        loss.backward()
+        slopes = [
+            0.0
+            if k == label
+            else float(
+                {
+                    "exp": lambda r: mpmath.exp(r),
+                    "squared_hinge": lambda r: 2 * max(0, 1 + r),
+                    "hinge": lambda r: r > -1,
+                    "margin": lambda r: -1 < r <= 0,
+                }[kind](r)
+            )
+            for k, r in enumerate(centre(row))
+        ]
+        mean = math.fsum(slopes) / n
+        expected = [slope - mean for slope in slopes]
+        largest = max(map(abs, slopes))
+        assert scores.grad[0].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6 * largest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zero_cost_silences_an_overflow(kind):
+    scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
+    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.0, 0.9]]), kind)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_zero_cost_leaves_the_other_terms_alone():
+    scores = torch.tensor([[200.0, -1.0, -199.0]], requires_grad=True)
+    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.5, 1.0]]), "exp")
+    loss.backward()
+    value = 0.5 * math.exp(-1)
+    assert loss.item() == pytest.approx(value, rel=1e-6)
+    expected = [-value / 3, 2 * value / 3, -value / 3]
+    assert scores.grad[0].tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("score", "cost"), [(100.0, 1e-10), (120.0, 1e-30), (180.0, 1e-42)])
+def test_tiny_cost_times_overflow_fits(score, cost):
+    costs = torch.tensor([[cost, 0.0]])
+    scores = torch.tensor([[score, -score]], requires_grad=True)
+    assert torch.exp(scores.detach()[0, 0]) == torch.inf
+    loss = cost_sensitive_constrained(scores, costs, "exp")
+    loss.backward()
+    expected = math.exp(score) * costs[0, 0].item()
+    assert loss.item() == pytest.approx(expected, rel=3e-5)
+    assert scores.grad[0].tolist() == pytest.approx([expected / 2, -expected / 2], rel=3e-5)
+
+
+def test_the_two_ways_of_multiplying_meet():
+    """No step where w * e^r becomes e^(r + log w)."""
+    r = torch.linspace(39.9, 40.1, 21, dtype=torch.float64)
+    loss = cost_sensitive_constrained(
+        torch.stack([r, -r], -1), torch.tensor([[0.3, 0.0]]).expand(21, 2), "exp", reduction="none"
+    )
+    weight = torch.tensor(0.3).double()
+    torch.testing.assert_close(loss, weight * torch.exp(r), rtol=1e-13, atol=0)
