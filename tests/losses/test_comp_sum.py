@@ -132,8 +132,8 @@ def test_permuting_the_classes_permutes_the_gradient(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_both_orders(kind, cost_sensitive):
     torch.manual_seed(0)
-    scores = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    labels, costs = torch.randint(4, (2, 3)), torch.rand(2, 3, 4, dtype=torch.float64)
+    scores = torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True)
+    labels, costs = torch.randint(4, (2, 1)), torch.rand(2, 1, 4, dtype=torch.float64)
     costs[0, 0, 0] = 1.0
 
     def loss(s: Tensor) -> Tensor:
