@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -44,7 +45,7 @@ def to_tensor(x: object, name: str) -> Tensor:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype == np.longdouble and np.longdouble is not np.float64:
         array = array.astype(np.float64)
-    if any(stride < 0 for stride in array.strides):
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = np.ascontiguousarray(array)
     with warnings.catch_warnings():  # a read-only array is fine: nothing here writes to its input
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -84,10 +85,11 @@ def check_finite(matrix: Tensor, name: str) -> None:
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
             at = int((~torch.isfinite(block)).flatten().nonzero()[0])
             row, column = divmod(at, matrix.shape[1])
+            cure = "or clip log-probabilities of zero, e.g. np.maximum(scores, -100)"
             raise ValueError(
                 f"{name} holds {float(block[row, column])} at row {rows.start + row}, "
-                f"column {column}; every value must be finite. Remove such rows, or clip "
-                "log-probabilities of zero, e.g. np.maximum(scores, -100)"
+                f"column {column}; every value must be finite. Remove such rows, "
+                f"{cure if name == 'scores' else 'or fill in what is missing'}"
             )
 
 
@@ -120,9 +122,42 @@ def row_blocks(rows: int, width: int, elements: int = BLOCK_ELEMENTS) -> Iterato
         yield slice(start, min(start + step, rows))
 
 
-def check_probability(value: float, name: str) -> float:
+def row_index(rows: object, n: int, device: torch.device) -> slice | Tensor:
+    """What picks some of `n` rows: a slice, or a tensor of indices on `device`.
+
+    Takes slices (of negative step too, which torch does not), lists or arrays of indices, and
+    boolean masks.
+
+    >>> row_index([True, False, True], 3, torch.device("cpu")).tolist()
+    [0, 2]
+    """
+    if isinstance(rows, slice):
+        if rows.step is None or rows.step > 0:
+            return rows
+        return torch.tensor(range(n)[rows], dtype=torch.int64, device=device)
+    index = to_tensor(rows, "rows").to(device)
+    if index.ndim != 1 or (len(index) and (index.is_floating_point() or index.is_complex())):
+        raise IndexError(
+            "rows are picked by a slice, a list of indices or a boolean mask; "
+            f"got {index.dtype} of shape {tuple(index.shape)}"
+        )
+    if index.dtype == torch.bool:
+        if len(index) != n:
+            raise IndexError(f"the mask has {len(index)} entries, but there are {n} rows")
+        return index.nonzero()[:, 0]
+    index = index.to(torch.int64)
+    outside = (index < -n) | (index >= n)
+    if bool(outside.any()):
+        raise IndexError(f"row {int(index[outside][0])} is not one of {n} rows")
+    return torch.where(index < 0, index + n, index)
+
+
+def check_probability(value: object, name: str) -> float:
     """A number strictly between 0 and 1."""
-    number = float(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number; got {value!r}") from None
     if not 0.0 < number < 1.0:
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}")
     return number
@@ -147,7 +182,11 @@ def check_count(value: object, name: str, least: int = 1) -> int:
 
 
 def check_choice(value: object, name: str, allowed: Sequence[str]) -> str:
-    """One of a few names."""
+    """One of a few names; else an error that suggests the nearest."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+        near = get_close_matches(str(value), allowed, n=1)
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
     return str(value)

@@ -18,7 +18,7 @@ def read_candidates(
 ) -> tuple[Tensor, Tensor]:
     """Candidates as two checked rectangles: column indices (int64, -1 for padding) and scores."""
     if isinstance(labels, list | tuple) and isinstance(scores, list | tuple):
-        labels, scores = _pad(labels, scores)
+        labels, scores = _pad(_rows(labels, "labels"), _rows(scores, "scores"))
     values = to_tensor(scores, "scores")
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
@@ -27,10 +27,12 @@ def read_candidates(
         )
     if not values.is_floating_point():
         values = values.to(torch.float64)
+    if isinstance(labels, Tensor) and (classes.values is not None or labels.is_floating_point()):
+        labels = labels.detach().cpu().numpy()  # names to look up, or floats to refuse
     if isinstance(labels, Tensor):
-        columns = labels.detach().to(device=values.device, dtype=torch.int64)
+        columns = labels.to(device=values.device, dtype=torch.int64)
     else:
-        columns = _encode(np.asarray(labels), classes).to(values.device)
+        columns = _encode(_label_matrix(labels), classes).to(values.device)
     if columns.shape != values.shape:
         raise ValueError(
             f"labels and scores must have the same shape; "
@@ -40,35 +42,74 @@ def read_candidates(
     return columns, values
 
 
+def _rows(nested: Sequence[object], name: str) -> list[list[object]]:
+    """The rows of nested lists; a row may be a list, a tuple or an array."""
+    rows: list[list[object]] = []
+    for at, row in enumerate(nested):
+        plain = row.tolist() if isinstance(row, np.ndarray | Tensor) else row
+        if not isinstance(plain, list | tuple):
+            raise ValueError(
+                f"candidate {name} must be a list for each row; {name}[{at}] = {row!r} is none"
+            )
+        rows.append(list(plain))
+    return rows
+
+
 def _pad(
-    labels: Sequence[Sequence[object]], scores: Sequence[Sequence[object]]
+    labels: list[list[object]], scores: list[list[object]]
 ) -> tuple[list[list[object]], list[list[object]]]:
-    lengths = [len(row) for row in labels]
     if len(scores) != len(labels):
-        raise ValueError(f"labels have {len(labels)} rows, scores {len(scores)}")
-    for at, (length, row) in enumerate(zip(lengths, scores, strict=True)):
-        if len(row) != length:
-            raise ValueError(f"row {at} has {length} labels, but {len(row)} scores")
-    width = max(lengths, default=0)
+        raise ValueError(f"labels have {len(labels)} rows, but scores {len(scores)}")
+    for at, (row, values) in enumerate(zip(labels, scores, strict=True)):
+        if len(row) != len(values):
+            raise ValueError(f"row {at} has {len(row)} labels, but {len(values)} scores")
+    width = max(map(len, labels), default=0)
     return (
         [[*row, *[None] * (width - len(row))] for row in labels],
         [[*row, *[0.0] * (width - len(row))] for row in scores],
     )
 
 
+def _label_matrix(labels: ArrayLike) -> NDArray[np.generic]:
+    """Labels as an array; from lists of objects, since numpy would write -1 beside "a" as "-1"."""
+    if not isinstance(labels, list | tuple):
+        return np.asarray(labels)
+    rows = _rows(labels, "labels")
+    lengths = {len(row) for row in rows}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"labels have rows of {min(lengths)} to {max(lengths)} candidates beside a rectangle "
+            "of scores; pad the short ones with -1"
+        )
+    array = np.empty((len(rows), *lengths), dtype=object)
+    for at, row in enumerate(rows):
+        array[at] = row
+    return array
+
+
 def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
     if array.dtype.kind in "iu" and classes.values is None:
         return torch.from_numpy(array.astype(np.int64))
     if array.dtype.kind == "f":
-        raise ValueError(f"candidate labels hold floats (dtype {array.dtype}); give integers")
+        raise ValueError(
+            f"candidate labels hold floats (first: {array.flat[0]}, dtype {array.dtype}); "
+            "give integers, or names and classes=[...]"
+        )
+    padding = {None, -1} if -1 not in classes.array().tolist() else {None}
     flat = array.reshape(-1).tolist()
-    real = [v is not None and not (isinstance(v, int) and v == -1) for v in flat]
+    real = np.array([v not in padding for v in flat], dtype=bool)
+    names = np.empty(int(real.sum()), dtype=object)
+    names[:] = [v for v in flat if v not in padding]
+    codes = classes.codes(names, "candidate labels")
     index = np.full(len(flat), -1, dtype=np.int64)
-    names = np.empty(sum(real), dtype=object)
-    names[:] = [v for v, r in zip(flat, real, strict=True) if r]
-    if classes.values is None:
-        names = names.astype(np.int64)
-    index[np.asarray(real)] = classes.encode(names, name="candidate labels").numpy()
+    index[real] = codes
+    unknown = np.flatnonzero((codes < 0) | (codes >= classes.n))
+    if len(unknown):
+        row, place = divmod(int(np.flatnonzero(real)[unknown[0]]), array.shape[1])
+        raise ValueError(
+            f"candidate label {names[unknown[0]]!r} at row {row}, place {place} is not one of the "
+            f"{classes.describe()} (-1 or None pads a short row)"
+        )
     return torch.from_numpy(index.reshape(array.shape))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,21 +19,37 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
     if isinstance(y, Tensor):
         array: NDArray[np.generic] = y.detach().cpu().numpy()
-    elif isinstance(y, list | tuple) and any(isinstance(v, tuple | frozenset) for v in y):
-        array = np.empty(len(y), dtype=object)  # labels that numpy would take for a second axis
+    elif isinstance(y, list | tuple) and _needs_objects(y):
+        array = np.empty(len(y), dtype=object)
         array[:] = y
     else:
-        array = np.asarray(y)
+        try:
+            array = np.asarray(y)
+        except ValueError as error:
+            raise ValueError(f"{name} must be one label for each row: {error}") from error
+    if array.shape == (0,):
+        return np.empty(0, dtype=np.int64)  # nothing says what kind of label is missing
     if array.ndim != 1:
         raise ValueError(
             f"{name} must be one label for each row, of shape (rows,); got shape {array.shape}"
         )
     if array.dtype.kind == "f":
         raise ValueError(
-            f"{name} holds floats (first: {array[0] if len(array) else 'none'}, dtype "
-            f"{array.dtype}); labels are integers, strings or other hashables: {name}.astype(int)?"
+            f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
+            f"strings or other hashables: {name}.astype(int)?"
         )
     return array
+
+
+def _needs_objects(y: Sequence[object]) -> bool:
+    """Whether numpy would spoil the labels: (1, 2) becomes an axis, 1 beside "a" becomes "1"."""
+    strings = sum(isinstance(v, str) for v in y)
+    return 0 < strings < len(y) or any(isinstance(v, tuple) for v in y)
+
+
+def _plain(label: object) -> object:
+    """The label as a person writes it: 'a', not np.str_('a')."""
+    return label.item() if isinstance(label, np.generic) else label
 
 
 class Classes:
@@ -50,10 +67,10 @@ class Classes:
             return
         array = label_array(values, "classes")
         if len(array) != n:
-            raise ValueError(f"classes names {len(array)} classes, but the scores have {n} columns")
-        if len(set(array.tolist())) != n:
-            repeated = [v for i, v in enumerate(array.tolist()) if v in array.tolist()[:i]]
-            raise ValueError(f"classes must be distinct; {repeated[0]!r} stands there twice")
+            raise ValueError(f"classes has {len(array)} names, but there are {n} classes")
+        label, times = Counter(array.tolist()).most_common(1)[0]
+        if times > 1:
+            raise ValueError(f"classes must be distinct; {label!r} stands there {times} times")
         if not (array.dtype.kind in "iu" and np.array_equal(array, np.arange(n))):
             self.values = array
 
@@ -72,14 +89,14 @@ class Classes:
         distinct = set(array.tolist())
         if len(distinct) != n:
             raise ValueError(
-                f"y holds {len(distinct)} distinct labels (first: {array[0]!r}), but the scores "
-                f"have {n} columns; say which column is which with classes=[...]"
+                f"y holds {len(distinct)} distinct labels (first: {_plain(array[0])!r}), but the "
+                f"scores have {n} columns; say which column is which with classes=[...]"
             )
         try:
             return cls(n, sorted(distinct))
         except TypeError:
             raise ValueError(
-                f"y holds labels that cannot be sorted (first: {array[0]!r}); "
+                f"y holds labels that cannot be sorted (first: {_plain(array[0])!r}); "
                 "say which column is which with classes=[...]"
             ) from None
 
@@ -104,32 +121,32 @@ class Classes:
                     f"got shape {tuple(index.shape)}"
                 )
         else:
-            array = label_array(y, name)
-            codes = self._integers(array, name) if self.values is None else self._look_up(array)
-            index = torch.from_numpy(codes).to(device)
+            index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
         if rows is not None and len(index) != rows:
             raise ValueError(f"{name} has {len(index)} labels, but the scores have {rows} rows")
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             at = int(((index < 0) | (index >= self.n)).nonzero()[0])
-            shown = label_array(y, name)[at].item()
-            raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self._describe()}")
+            shown = _plain(label_array(y, name)[at])
+            raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self.describe()}")
         return index
 
-    def _integers(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+    def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+        """Column indices of labels; of unknown ones, a number outside 0 to n - 1."""
+        if self.values is not None:
+            column = {label: i for i, label in enumerate(self.values.tolist())}
+            return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
         if array.dtype.kind not in "iub":
-            shown = array[0].item() if isinstance(array[0], np.generic) else array[0]
-            raise ValueError(
-                f"{name} holds {type(shown).__name__} labels (first: {shown!r}), but the classes "
-                f"are the integers 0 to {self.n - 1}; name the columns with classes=[...]"
-            )
+            strange = [v for v in array if not isinstance(v, int | np.integer | np.bool)]
+            if strange:
+                raise ValueError(
+                    f"{name} holds {type(_plain(strange[0])).__name__} labels (first: "
+                    f"{_plain(strange[0])!r}), but the classes are the integers 0 to "
+                    f"{self.n - 1}; name the columns with classes=[...]"
+                )
         return array.astype(np.int64)
 
-    def _look_up(self, array: NDArray[np.generic]) -> NDArray[np.int64]:
-        assert self.values is not None
-        column = {label: i for i, label in enumerate(self.values.tolist())}
-        return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
-
-    def _describe(self) -> str:
+    def describe(self) -> str:
+        """The classes in a few words, for messages."""
         if self.values is None:
             return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
         few: Sequence[object] = self.values[:5].tolist()
@@ -146,4 +163,4 @@ class Classes:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Classes({self._describe().split(';')[0]})"
+        return f"Classes({self.describe().split(';')[0]})"

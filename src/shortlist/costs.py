@@ -50,13 +50,17 @@ def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
     """
     function = _as_function(cost)
     wanted = sorted({int(s) for s in sizes})
-    table = torch.full((wanted[-1] + 1,), math.nan, dtype=torch.float64)
+    table = torch.full((max(wanted, default=0) + 1,), math.nan, dtype=torch.float64)
     table[0] = 0.0
     before: tuple[int, float] | None = None
     for size in wanted:
         if size == 0:
             continue
-        value = float(function(size))
+        given = function(size)
+        try:
+            value = float(given)
+        except (TypeError, ValueError):
+            raise ValueError(f"cost must be a number: cost({size}) = {given!r}") from None
         if not 0 <= value < math.inf:
             raise ValueError(f"cost must be finite and not negative: cost({size}) = {value:g}")
         if before is not None and value < before[1]:
@@ -70,12 +74,7 @@ def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
 
 
 def _as_function(cost: Cost) -> Callable[[int], float]:
-    if isinstance(cost, str):
-        if cost not in NAMED:
-            raise ValueError(
-                f"cost must be one of {', '.join(map(repr, NAMED))}, a table by size or a "
-                f"function of the size; got {cost!r}"
-            )
+    if isinstance(cost, str) and cost in NAMED:
         return NAMED[cost]
     if isinstance(cost, Mapping):
         by_size = cost
@@ -88,7 +87,12 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
         return from_mapping
     if callable(cost):
         return cost
-    listed = [float(v) for v in np.asarray(cost, dtype=np.float64).reshape(-1)]
+    if isinstance(cost, str) or np.ndim(cost) != 1:
+        raise ValueError(
+            f"cost must be one of {', '.join(map(repr, NAMED))}, a table by size (a mapping, or a "
+            f"list from size 1 on) or a function of the size; got {cost!r}"
+        )
+    listed: list[float] = list(cost)
 
     def from_list(size: int) -> float:
         if size > len(listed):
@@ -124,6 +128,10 @@ def cost_matrix(
     weight = torch.as_tensor(cost_weight, dtype=size_costs.dtype, device=size_costs.device)
     if weight.ndim:
         weight = weight[:, None, None]
-    costs = (~hits).to(size_costs.dtype) + weight * size_costs
-    # The division can land one rounding above 1.
-    return costs if largest_cost is None else (costs / (1 + weight * largest_cost)).clamp_(max=1)
+    misses = (~hits).to(size_costs.dtype)
+    if largest_cost is None:
+        return misses + weight * size_costs
+    # Both sides of the fraction are divided by max(1, lambda), so that no lambda overflows. Where
+    # a device fuses operations, the result can land one rounding above 1.
+    one, share = 1 / weight.clamp(1, torch.finfo(weight.dtype).max), weight.clamp(max=1)
+    return ((one * misses + share * size_costs) / (one + share * largest_cost)).clamp_(max=1)

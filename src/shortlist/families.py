@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shortlist._arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_PROMISE, PredictionSets, check_distinct
 
 
 class Family(ABC):
@@ -80,6 +80,8 @@ class TopK(Family):
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
+        if not isinstance(sizes, Iterable):
+            raise ValueError(f"TopK takes a list of sizes, such as [1, 2, 4]; got {sizes!r}")
         self.k = [check_count(k, "each size of TopK") for k in sizes]
         if not self.k:
             raise ValueError("TopK needs at least one size; got none")
@@ -94,7 +96,8 @@ class TopK(Family):
     @classmethod
     def doubling(cls, n: int, largest: int = 64) -> TopK:
         """1, 2, 4, 8, … up to `n` classes and at most `largest`: the sizes of the paper."""
-        return cls([1 << i for i in range(min(n, largest).bit_length()) if 1 << i <= n])
+        most = min(check_count(n, "n"), check_count(largest, "largest"))
+        return cls([1 << i for i in range(most.bit_length())])
 
     def __len__(self) -> int:
         return len(self.k)
@@ -134,7 +137,10 @@ class Threshold(Family):
     """
 
     def __init__(self, thresholds: Sequence[float]) -> None:
-        values = np.asarray(thresholds, dtype=np.float64)
+        try:
+            values = np.asarray(thresholds, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.empty(0)
         if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
             raise ValueError(f"Threshold needs a list of finite numbers; got {thresholds!r}")
         self.thresholds: list[float] = values.tolist()
@@ -222,6 +228,9 @@ class Custom(Family):
                 f"{what} of Custom gave shape {tuple(table.shape)}; "
                 f"needed: (rows, sets) = {(len(ranking), self.n_sets)}"
             )
+        if table.is_floating_point():
+            needed = "integers" if what == "sizes" else "booleans"
+            raise ValueError(f"{what} of Custom gave {table.dtype}; needed: {needed}")
         return table
 
     def sizes_of(self, ranking: Ranking) -> Tensor:
@@ -256,6 +265,7 @@ class Custom(Family):
                 f"members of Custom must be label indices 0 to {ranking.n_classes - 1}; "
                 f"got {int(flat.min())} to {int(flat.max())}"
             )
+        check_distinct(flat, sizes, ranking.classes)
         return PredictionSets(
             flat.to(ranking.device),
             sizes.to(ranking.device),

@@ -116,8 +116,9 @@ class Frontier:
 
 def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:
     array = np.array(values, dtype=np.float64)
-    if array.ndim != 1 or not len(array) or np.isnan(array).any():
-        raise ValueError(f"{name} of a Frontier must be a list of numbers; got {array}")
+    wrong = np.isnan(array) if name == "parameter" else ~np.isfinite(array)
+    if array.ndim != 1 or not len(array) or wrong.any():
+        raise ValueError(f"{name} of a Frontier must be a list of numbers; got {array.tolist()}")
     return array
 
 

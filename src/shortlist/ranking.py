@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shortlist._arrays import (
@@ -21,8 +20,8 @@ from shortlist._arrays import (
     check_count,
     kind_of,
     row_blocks,
+    row_index,
     to_kind,
-    to_tensor,
 )
 from shortlist._candidates import read_candidates
 from shortlist._labels import Classes
@@ -103,6 +102,8 @@ class Ranking:
         first = dense if dense is not None else listed[0] if listed is not None else None
         if first is None:
             raise ValueError("build a Ranking with Ranking.from_scores or Ranking.from_candidates")
+        if not len(first):
+            raise ValueError("a ranking of no rows: at least one row is needed")
         self.n_rows: int = first.shape[0]
         self.device = first.device
 
@@ -197,16 +198,17 @@ class Ranking:
             f"depth {self.depth:,})"
         )
 
-    def __getitem__(self, rows: slice | NDArray[np.generic] | Tensor) -> Ranking:
-        """Some of the rows, as a ranking."""
-        if not isinstance(rows, slice):
-            rows = to_tensor(rows, "rows").to(self.device)
+    def __getitem__(self, rows: slice | Sequence[int] | Array) -> Ranking:
+        """Some of the rows (slice, indices or a boolean mask), as a ranking."""
+        if isinstance(rows, int | np.integer):
+            raise TypeError(f"ranking[{rows}] is one row; for a ranking of it: ranking[[{rows}]]")
+        at = row_index(rows, self.n_rows, self.device)
         return Ranking(
             classes=self.classes,
             depth=self.depth,
             kind=self.kind,
-            dense=None if self._dense is None else self._dense[rows],
-            listed=None if self._listed is None else (self._listed[0][rows], self._listed[1][rows]),
+            dense=None if self._dense is None else self._dense[at],
+            listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
 
     def with_classes(self, classes: Classes) -> Ranking:
@@ -224,7 +226,7 @@ class Ranking:
     def check_depth(self, size: int, what: str) -> None:
         """Raise if a set of `size` labels cannot be listed."""
         if size > self.n_classes:
-            raise ValueError(f"{what} is more than the {self.n_classes} classes")
+            raise ValueError(f"{what}, but there are only {self.n_classes} classes")
         if size > self.depth:
             raise ValueError(
                 f"{what}, but the ranking lists only {self.depth} labels a row; "
@@ -313,8 +315,9 @@ class Ranking:
         counts = torch.empty((self.n_rows, len(thresholds)), dtype=torch.int32, device=self.device)
         for rows in self.blocks():
             block = self.scores_of(rows)
-            for k, threshold in enumerate(thresholds):
-                counts[rows, k] = (block > threshold).sum(dim=1, dtype=torch.int32)
+            levels = torch.tensor(thresholds, dtype=block.dtype, device=self.device)
+            for k, level in enumerate(levels):
+                counts[rows, k] = (block > level).sum(dim=1, dtype=torch.int32)
         return counts.clamp_(max=self.depth)
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._arrays import Array, ArrayLike, Kind, to_kind, to_tensor
+from shortlist._arrays import Array, ArrayLike, Kind, check_count, row_index, to_kind, to_tensor
 from shortlist._labels import Classes
 from shortlist.ranking import Ranking
 
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_PROMISE = "no accuracy is promised"
+
+
+def check_distinct(flat: Tensor, sizes: Tensor, classes: Classes) -> None:
+    """Raise if a row holds a label (a column index, one row after the other) twice."""
+    rows = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+    pairs = (rows * classes.n + flat).sort().values
+    twice = pairs[1:] == pairs[:-1]
+    if bool(twice.any()):
+        row, column = divmod(int(pairs[1:][twice][0]), classes.n)
+        label = classes.decode([column]).tolist()[0]
+        raise ValueError(f"a set holds a label once; row {row} holds {label!r} twice")
 
 
 class PredictionSets:
@@ -55,8 +66,8 @@ class PredictionSets:
     ) -> None:
         self._flat = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
         self._ends = sizes.cumsum(0, dtype=torch.int64)
-        if len(sizes) and int(self._ends[-1]) != len(flat):
-            raise ValueError(f"sizes add up to {int(self._ends[-1])}, but {len(flat)} labels came")
+        if int(sizes.sum()) != len(flat):
+            raise ValueError(f"sizes add up to {int(sizes.sum())}, but {len(flat)} labels came")
         self._classes = classes
         self._kind: Kind = kind
         self.promise = promise
@@ -71,11 +82,20 @@ class PredictionSets:
             raise ValueError(
                 f"one size for each of {len(ranking)} rows needed; got shape {tuple(lengths.shape)}"
             )
-        if len(lengths):
-            if int(lengths.min()) < 0:
-                raise ValueError(f"sizes must not be negative; got {int(lengths.min())}")
-            longest = int(lengths.max())
-            ranking.check_depth(longest, f"a set of size {longest}")
+        if lengths.is_floating_point() or lengths.dtype == torch.bool:
+            raise ValueError(f"sizes must be integers; got {lengths.dtype}")
+        lengths = lengths.to(torch.int64)
+        if int(lengths.min()) < 0:
+            raise ValueError(f"sizes must not be negative; got {int(lengths.min())}")
+        longest = int(lengths.max())
+        ranking.check_depth(longest, f"a set of {longest} labels is asked for")
+        listed = ranking.listed()
+        if bool((lengths > listed).any()):
+            row = int((lengths > listed).nonzero()[0])
+            raise ValueError(
+                f"a set of {int(lengths[row])} labels is asked for, but row {row} lists only "
+                f"{int(listed[row])}"
+            )
         return cls(
             ranking.prefix(lengths), lengths, ranking.classes, kind=ranking.kind, promise=promise
         )
@@ -92,14 +112,24 @@ class PredictionSets:
         """Any lists of labels, for sets that are not a prefix of a ranking."""
         if n_classes is None and classes is None:
             raise ValueError("from_lists needs n_classes or classes")
-        n = len(classes) if n_classes is None and classes is not None else int(n_classes or 0)
-        known = Classes(n, classes)
+        n = len(classes) if n_classes is None and classes is not None else n_classes
+        known = Classes(check_count(n, "n_classes"), classes)
+        for at, row in enumerate(lists):
+            if isinstance(row, str):
+                raise ValueError(f"each set is a list of labels; row {at} is the string {row!r}")
         labels = np.empty(sum(map(len, lists)), dtype=object)
         labels[:] = [label for row in lists for label in row]
-        if known.values is None:
-            labels = labels.astype(np.int64)
+        codes = torch.from_numpy(known.codes(labels, "lists"))
         sizes = torch.tensor([len(row) for row in lists], dtype=torch.int64)
-        return cls(known.encode(labels, name="labels"), sizes, known, promise=promise)
+        unknown = (codes < 0) | (codes >= known.n)
+        if bool(unknown.any()):
+            at = int(unknown.nonzero()[0])
+            row_at = int(torch.searchsorted(sizes.cumsum(0), at, right=True))
+            raise ValueError(
+                f"row {row_at} holds {labels[at]!r}, which is not one of the {known.describe()}"
+            )
+        check_distinct(codes, sizes, known)
+        return cls(codes, sizes, known, promise=promise)
 
     @property
     def n_classes(self) -> int:
@@ -181,10 +211,8 @@ class PredictionSets:
     ) -> list[object] | PredictionSets:
         """One row's list, or the sets of some rows (slice, indices or a boolean mask)."""
         if isinstance(rows, int | np.integer):
-            at = range(len(self))[rows]
-            return self[at : at + 1].labels()[0]
-        everything = torch.arange(len(self), device=self._ends.device)
-        picked = everything[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
+            return self[[int(rows)]].labels()[0]
+        picked = row_index(rows, len(self), self._ends.device)
         sizes = self._sizes[picked]
         starts = torch.repeat_interleave((self._ends - self._sizes)[picked], sizes)
         within = torch.arange(len(starts), device=starts.device) - torch.repeat_interleave(
@@ -211,7 +239,8 @@ class PredictionSets:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        head = f"PredictionSets: {len(self):,} rows, {self.n_classes:,} classes"
+        rows = "row" if len(self) == 1 else "rows"
+        head = f"PredictionSets: {len(self):,} {rows}, {self.n_classes:,} classes"
         if not len(self):
             return head
         sizes = self._sizes

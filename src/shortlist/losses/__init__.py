@@ -1,4 +1,4 @@
-"""The paper's sixteen surrogate losses: functions, each with an ``nn.Module`` twin.
+"""The paper's sixteen surrogate losses: functions, each with an `nn.Module` twin.
 
 Two families (comp-sum and constrained) of four kinds, for a label (to train a classifier) or
 for a table of costs (to train a selector).
@@ -6,7 +6,8 @@ for a table of costs (to train a selector).
 
 from __future__ import annotations
 
-from shortlist.losses._common import SurrogateLoss, check_choice
+from shortlist._arrays import check_choice
+from shortlist.losses._common import SurrogateLoss
 from shortlist.losses._comp_sum import (
     COMP_SUM_KINDS,
     CompSumLoss,
@@ -53,23 +54,32 @@ def from_name(
     reduction: str = "mean",
     validate: bool = True,
 ) -> SurrogateLoss:
-    """The loss module behind a flat name, as estimators take it in ``loss=``.
+    """The loss module behind a flat name, as estimators take it in `loss=`.
 
-    Args:
-        name: one of ``NAMES``: ``"log"``, ``"exp"``, ``"gce"``, ``"mae"`` (comp-sum),
-            ``"constrained_exp"``, ``"squared_hinge"``, ``"hinge"``, ``"margin"`` (constrained).
-        q: exponent of ``"gce"``, in (0, 1).
-        rho: the margin of ``"margin"``, above 0.
-        cost_sensitive: whether the loss takes costs (a selector) or labels (a classifier).
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        validate: whether the loss checks the range of its labels or costs at each call.
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`: `"log"`, `"exp"`, `"gce"`, `"mae"` (comp-sum),
+        `"constrained_exp"`, `"squared_hinge"`, `"hinge"`, `"margin"` (constrained).
+    q : float
+        Exponent of `"gce"`, in (0, 1).
+    rho : float
+        The margin of `"margin"`, above 0.
+    cost_sensitive : bool
+        Whether the loss takes costs (a selector) or labels (a classifier).
+    reduction : str
+        `"mean"`, `"sum"` or `"none"`.
+    validate : bool
+        Whether the loss checks the range of its labels or costs at each call.
 
+    Examples
+    --------
     >>> from_name("log", cost_sensitive=False)
     CompSumLoss('log', reduction='mean')
     >>> from_name("margin", rho=2.0, cost_sensitive=True)
     CostSensitiveConstrainedLoss('margin', rho=2.0, reduction='mean')
     """
-    check_choice("loss", name, NAMES)
+    check_choice(name, "loss", NAMES)
     if name in COMP_SUM_KINDS:
         comp = CostSensitiveCompSumLoss if cost_sensitive else CompSumLoss
         return comp(name, q=q, reduction=reduction, validate=validate)

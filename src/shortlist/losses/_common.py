@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from numbers import Real
 
 import torch
@@ -17,10 +17,10 @@ REDUCTIONS = ("mean", "sum", "none")
 _FAR = 40.0
 
 
-class SurrogateLoss(nn.Module):
+class SurrogateLoss(nn.Module, ABC):
     """Base of the loss modules: holds the arguments of the function that does the work.
 
-    A loss is called on ``(scores, labels)`` or, when it is cost-sensitive, ``(scores, costs)``.
+    A loss is called on `(scores, labels)` or, when it is cost-sensitive, `(scores, costs)`.
 
     >>> from shortlist.losses import CompSumLoss
     >>> isinstance(CompSumLoss("log"), SurrogateLoss)
@@ -32,13 +32,13 @@ class SurrogateLoss(nn.Module):
     validate: bool
 
     @property
+    @abstractmethod
     def unbounded_gradient(self) -> bool:
         """Whether the gradient grows without bound with the scores (training then clips it)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The loss of ``scores`` for ``target``: labels, or costs of the same shape as scores."""
-        raise NotImplementedError
+        """The loss of `scores` for `target`: labels, or costs of the same shape as scores."""
 
     def _describe(self, parameter: str = "") -> str:
         parts = [repr(self.kind), parameter, f"reduction={self.reduction!r}"]
@@ -49,9 +49,9 @@ class SurrogateLoss(nn.Module):
 def weigh(
     weights: Tensor, t: Tensor, phi: Callable[[Tensor], Tensor], *, exponential: bool
 ) -> Tensor:
-    """``weights * phi(t)``, elementwise; a weight of 0 gives 0 and no gradient, whatever ``t``.
+    """`weights * phi(t)`, elementwise; a weight of 0 gives 0 and no gradient, whatever `t`.
 
-    ``exponential`` says that ``phi(t)`` is ``e^t`` up to a constant: it may overflow although
+    `exponential` says that `phi(t)` is `e^t` up to a constant: it may overflow although
     the product does not.
     """
     # Masked before phi, not after: 0 * inf is NaN in the value, and again in the gradient.
@@ -72,17 +72,8 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     return losses.mean() if reduction == "mean" else losses.sum()
 
 
-def check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse a name that is not one of ``allowed``, and suggest the nearest."""
-    if value in allowed:
-        return
-    near = get_close_matches(str(value), allowed, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{what}={value!r} is not one of {', '.join(map(repr, allowed))}{hint}")
-
-
 def check_between(what: str, value: float, low: float, high: float, advice: str) -> None:
-    """Refuse a parameter outside the open interval from ``low`` to ``high``."""
+    """Refuse a parameter outside the open interval from `low` to `high`."""
     if not isinstance(value, Real):
         raise TypeError(f"{what}={value!r} is a {type(value).__name__}; {what} must be {advice}")
     if not low < value < high or math.isnan(value):
@@ -155,7 +146,7 @@ def _check_shape(what: str, value: Tensor, expected: tuple[int, ...], scores: Te
 
 
 def _check_all(what: str, values: Tensor, good: Tensor, complaint: str) -> None:
-    """Refuse the first of ``values`` that is not good. Waits for the device."""
+    """Refuse the first of `values` that is not good. Waits for the device."""
     if bool(good.all()):
         return
     position: list[int] = (~good).nonzero()[0].tolist()

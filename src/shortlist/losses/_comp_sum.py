@@ -1,7 +1,7 @@
-"""Comp-sum losses: ``Phi`` of a sum of exponentials, for a label or weighted by costs.
+"""Comp-sum losses: `Phi` of a sum of exponentials, for a label or weighted by costs.
 
-With ``u_k = sum_{k' != k} exp(r_k' - r_k)`` and ``S = softmax(r)``, ``1 + u_k = 1 / S_k``; every
-kind is computed from ``t = log(1 + u) = -log S``, which never overflows.
+With `u_k = sum_{k' != k} exp(r_k' - r_k)` and `S = softmax(r)`, `1 + u_k = 1 / S_k`; every
+kind is computed from `t = log(1 + u) = -log S`, which never overflows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from shortlist._arrays import check_choice
 from shortlist.losses._common import (
     REDUCTIONS,
     SurrogateLoss,
     check_between,
-    check_choice,
     prepare_costs,
     prepare_labels,
     prepare_scores,
@@ -35,7 +35,7 @@ def comp_sum(
     reduction: str = "mean",
     validate: bool = True,
 ) -> Tensor:
-    """Comp-sum loss of a classifier: ``Phi(u)``, ``u = sum_{y' != y} exp(h(x, y') - h(x, y))``.
+    """Comp-sum loss of a classifier: `Phi(u)`, `u = sum_{y' != y} exp(h(x, y') - h(x, y))`.
 
     ===== ====================== ================== =====================================
     kind  Phi(u)                 on the softmax     also known as
@@ -46,20 +46,31 @@ def comp_sum(
     mae   1 - 1 / (1 + u)        1 - S_y            mean absolute error
     ===== ====================== ================== =====================================
 
-    Args:
-        scores: ``h(x, .)``, floating, shape ``(..., n)`` with ``n >= 2``. Half and bfloat16
-            scores are computed, and the loss returned, in float32.
-        labels: ``y``, integer, shape ``(...)``, from 0 to ``n - 1``.
-        kind: ``"log"``, ``"exp"``, ``"gce"`` or ``"mae"``.
-        q: exponent of ``"gce"``, in (0, 1): towards 0 it is ``"log"``, towards 1 ``"mae"``.
-        reduction: ``"mean"`` or ``"sum"`` over all examples, or ``"none"``: shape ``(...)``.
-        validate: check the range of the labels, which waits for the device. Without it a label
-            out of range is undefined behaviour.
+    Parameters
+    ----------
+    scores : (..., n) floating tensor
+        `h(x, .)`, floating, shape `(..., n)` with `n >= 2`. Half and bfloat16
+        scores are computed, and the loss returned, in float32.
+    labels : (...) integer tensor
+        `y`, integer, shape `(...)`, from 0 to `n - 1`.
+    kind : str
+        `"log"`, `"exp"`, `"gce"` or `"mae"`.
+    q : float
+        Exponent of `"gce"`, in (0, 1): towards 0 it is `"log"`, towards 1 `"mae"`.
+    reduction : str
+        `"mean"` or `"sum"` over all examples, or `"none"`: shape `(...)`.
+    validate : bool
+        Check the range of the labels, which waits for the device. Without it a label
+        out of range is undefined behaviour.
 
-    Values and gradients keep their relative precision for any ``u``, however small or large.
-    Only ``"exp"`` can be infinite: where ``u`` itself exceeds the largest number of its dtype
+    Notes
+    -----
+    Values and gradients keep their relative precision for any `u`, however small or large.
+    Only `"exp"` can be infinite: where `u` itself exceeds the largest number of its dtype
     (a gap of 88 between two scores in float32). Its gradient is then not finite either.
 
+    Examples
+    --------
     >>> scores = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
     >>> comp_sum(scores, torch.tensor([0, 2]))
     tensor(0.8606)
@@ -82,24 +93,35 @@ def cost_sensitive_comp_sum(
     reduction: str = "mean",
     validate: bool = True,
 ) -> Tensor:
-    """Cost-sensitive comp-sum loss of a selector: ``sum_k (1 - c(x, k, y)) Phi(u_k)``.
+    """Cost-sensitive comp-sum loss of a selector: `sum_k (1 - c(x, k, y)) Phi(u_k)`.
 
-    ``u_k = sum_{k' != k} exp(r(x, k') - r(x, k))``, and ``Phi`` is as in :func:`comp_sum`, which
+    `u_k = sum_{k' != k} exp(r(x, k') - r(x, k))`, and `Phi` is as in `comp_sum`, which
     is the case of cost 0 at one label and 1 elsewhere.
 
-    Args:
-        scores: ``r(x, .)``, floating, shape ``(..., n)`` with ``n >= 1``. Half and bfloat16
-            scores are computed, and the loss returned, in float32.
-        costs: ``c(x, ., y)`` in [0, 1], the shape of the scores. They are data: no gradient
-            flows to them, and their dtype does not change that of the loss.
-        kind: ``"log"``, ``"exp"``, ``"gce"`` or ``"mae"``.
-        q: exponent of ``"gce"``, in (0, 1).
-        reduction: ``"mean"`` or ``"sum"`` over all examples, or ``"none"``: shape ``(...)``.
-        validate: check the range of the costs, which waits for the device.
+    Parameters
+    ----------
+    scores : (..., n) floating tensor
+        `r(x, .)`, floating, shape `(..., n)` with `n >= 1`. Half and bfloat16
+        scores are computed, and the loss returned, in float32.
+    costs : (..., n) tensor
+        `c(x, ., y)` in [0, 1], the shape of the scores. They are data: no gradient
+        flows to them, and their dtype does not change that of the loss.
+    kind : str
+        `"log"`, `"exp"`, `"gce"` or `"mae"`.
+    q : float
+        Exponent of `"gce"`, in (0, 1).
+    reduction : str
+        `"mean"` or `"sum"` over all examples, or `"none"`: shape `(...)`.
+    validate : bool
+        Check the range of the costs, which waits for the device.
 
-    A cost of exactly 1 adds exactly 0, with no gradient, even where ``Phi`` overflows. Only
-    ``"exp"`` can be infinite: where the weighted sum exceeds the largest number of its dtype.
+    Notes
+    -----
+    A cost of exactly 1 adds exactly 0, with no gradient, even where `Phi` overflows. Only
+    `"exp"` can be infinite: where the weighted sum exceeds the largest number of its dtype.
 
+    Examples
+    --------
     >>> scores = torch.tensor([[2.0, 0.0, -1.0]])
     >>> cost_sensitive_comp_sum(scores, torch.tensor([[1.0, 0.2, 0.4]]))
     tensor(3.6378)
@@ -118,10 +140,10 @@ def cost_sensitive_comp_sum(
 
 
 def _log1p_u(scores: Tensor) -> Tensor:
-    """``t_k = log(1 + u_k) = -log S_k`` for every ``k``, to full relative precision.
+    """`t_k = log(1 + u_k) = -log S_k` for every `k`, to full relative precision.
 
-    The leading score enters as the 1 of ``log1p``. ``log_softmax`` adds it to the sum before it
-    takes the logarithm, and so returns 0 for every ``u`` below 6e-8 in float32.
+    The leading score enters as the 1 of `log1p`. `log_softmax` adds it to the sum before it
+    takes the logarithm, and so returns 0 for every `u` below 6e-8 in float32.
     """
     top, at = scores.max(dim=-1, keepdim=True)
     # Set to 0, not left to be 0: else +1 and -1 would cancel in the leading score's gradient.
@@ -131,7 +153,7 @@ def _log1p_u(scores: Tensor) -> Tensor:
 
 
 def _phi(t: Tensor, kind: str, q: float) -> Tensor:
-    """``Phi(u)`` as a function of ``t = log(1 + u)``."""
+    """`Phi(u)` as a function of `t = log(1 + u)`."""
     match kind:
         case "log":
             return t
@@ -144,16 +166,16 @@ def _phi(t: Tensor, kind: str, q: float) -> Tensor:
 
 
 def _one_minus_exp(t: Tensor) -> Tensor:
-    """``1 - e^-t`` for ``t >= 0``, precise at both ends in value and gradient."""
+    """`1 - e^-t` for `t >= 0`, precise at both ends in value and gradient."""
     # expm1 takes its gradient from its value, 1 - (1 - e^-t): 0 or noise for a large t, where
     # a mislabelled or hard example still needs its small gradient.
     return torch.where(t < 1, -torch.expm1(-t), 1 - torch.exp(-t))
 
 
 def _check_arguments(kind: str, q: float, reduction: str) -> None:
-    check_choice("kind", kind, COMP_SUM_KINDS)
+    check_choice(kind, "kind", COMP_SUM_KINDS)
     check_between("q", q, 0, 1, "a number strictly between 0 and 1")
-    check_choice("reduction", reduction, REDUCTIONS)
+    check_choice(reduction, "reduction", REDUCTIONS)
 
 
 class _CompSumModule(SurrogateLoss):
@@ -174,7 +196,7 @@ class _CompSumModule(SurrogateLoss):
 
     @property
     def unbounded_gradient(self) -> bool:
-        """True for ``"exp"``: its gradient is as large as the loss."""
+        """True for `"exp"`: its gradient is as large as the loss."""
         return self.kind == "exp"
 
     def extra_repr(self) -> str:
@@ -182,7 +204,7 @@ class _CompSumModule(SurrogateLoss):
 
 
 class CompSumLoss(_CompSumModule):
-    """:func:`comp_sum` as a module.
+    """`comp_sum` as a module.
 
     >>> CompSumLoss("gce", q=0.5)
     CompSumLoss('gce', q=0.5, reduction='mean')
@@ -191,7 +213,7 @@ class CompSumLoss(_CompSumModule):
     """
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The loss of ``scores`` (..., n) for ``labels`` (...)."""
+        """The loss of `scores` (..., n) for `labels` (...)."""
         return comp_sum(
             scores,
             labels,
@@ -203,7 +225,7 @@ class CompSumLoss(_CompSumModule):
 
 
 class CostSensitiveCompSumLoss(_CompSumModule):
-    """:func:`cost_sensitive_comp_sum` as a module.
+    """`cost_sensitive_comp_sum` as a module.
 
     >>> CostSensitiveCompSumLoss("log", reduction="sum")
     CostSensitiveCompSumLoss('log', reduction='sum')
@@ -213,7 +235,7 @@ class CostSensitiveCompSumLoss(_CompSumModule):
     """
 
     def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
-        """The loss of ``scores`` for ``costs``, both of shape (..., n)."""
+        """The loss of `scores` for `costs`, both of shape (..., n)."""
         return cost_sensitive_comp_sum(
             scores,
             costs,

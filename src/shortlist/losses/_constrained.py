@@ -1,6 +1,6 @@
-"""Constrained losses: ``Phi`` of each score but the label's, the scores made to sum to zero.
+"""Constrained losses: `Phi` of each score but the label's, the scores made to sum to zero.
 
-The constraint ``sum_k r_k = 0`` is met by centring the scores inside the loss, so that any
+The constraint `sum_k r_k = 0` is met by centring the scores inside the loss, so that any
 network can be trained with it.
 """
 
@@ -12,11 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from shortlist._arrays import check_choice
 from shortlist.losses._common import (
     REDUCTIONS,
     SurrogateLoss,
     check_between,
-    check_choice,
     prepare_costs,
     prepare_labels,
     prepare_scores,
@@ -36,7 +36,7 @@ def constrained(
     reduction: str = "mean",
     validate: bool = True,
 ) -> Tensor:
-    """Constrained loss of a classifier: ``sum_{y' != y} Phi(-h(x, y'))``, ``sum_y h(x, y) = 0``.
+    """Constrained loss of a classifier: `sum_{y' != y} Phi(-h(x, y'))`, `sum_y h(x, y) = 0`.
 
     ============= ============================== ================
     kind          Phi(-h)                        Phi(t)
@@ -47,20 +47,31 @@ def constrained(
     margin        min(max(0, 1 + h / rho), 1)    rho-margin
     ============= ============================== ================
 
-    Args:
-        scores: ``h(x, .)``, floating, shape ``(..., n)`` with ``n >= 2``; their mean over the
-            last axis is subtracted first. Half and bfloat16 scores are computed, and the loss
-            returned, in float32.
-        labels: ``y``, integer, shape ``(...)``, from 0 to ``n - 1``.
-        kind: ``"exp"``, ``"squared_hinge"``, ``"hinge"`` or ``"margin"``.
-        rho: the margin of ``"margin"``, above 0.
-        reduction: ``"mean"`` or ``"sum"`` over all examples, or ``"none"``: shape ``(...)``.
-        validate: check the range of the labels, which waits for the device. Without it a label
-            out of range is undefined behaviour.
+    Parameters
+    ----------
+    scores : (..., n) floating tensor
+        `h(x, .)`, floating, shape `(..., n)` with `n >= 2`; their mean over the
+        last axis is subtracted first. Half and bfloat16 scores are computed, and the loss
+        returned, in float32.
+    labels : (...) integer tensor
+        `y`, integer, shape `(...)`, from 0 to `n - 1`.
+    kind : str
+        `"exp"`, `"squared_hinge"`, `"hinge"` or `"margin"`.
+    rho : float
+        The margin of `"margin"`, above 0.
+    reduction : str
+        `"mean"` or `"sum"` over all examples, or `"none"`: shape `(...)`.
+    validate : bool
+        Check the range of the labels, which waits for the device. Without it a label
+        out of range is undefined behaviour.
 
-    Only ``"exp"`` can be infinite: where ``e^h`` of a wrong label exceeds the largest number of
+    Notes
+    -----
+    Only `"exp"` can be infinite: where `e^h` of a wrong label exceeds the largest number of
     its dtype (a centred score of 88 in float32). Its gradient is then not finite either.
 
+    Examples
+    --------
     >>> scores = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
     >>> constrained(scores, torch.tensor([0, 2]))
     tensor(1.8222)
@@ -83,25 +94,36 @@ def cost_sensitive_constrained(
     reduction: str = "mean",
     validate: bool = True,
 ) -> Tensor:
-    """Cost-sensitive constrained loss of a selector: ``sum_k c(x, k, y) Phi(-r(x, k))``.
+    """Cost-sensitive constrained loss of a selector: `sum_k c(x, k, y) Phi(-r(x, k))`.
 
-    With ``sum_k r(x, k) = 0``, and ``Phi`` as in :func:`constrained`, which is the case of cost 0
+    With `sum_k r(x, k) = 0`, and `Phi` as in `constrained`, which is the case of cost 0
     at one label and 1 elsewhere.
 
-    Args:
-        scores: ``r(x, .)``, floating, shape ``(..., n)`` with ``n >= 1``; their mean over the
-            last axis is subtracted first. Half and bfloat16 scores are computed, and the loss
-            returned, in float32.
-        costs: ``c(x, ., y)`` in [0, 1], the shape of the scores. They are data: no gradient
-            flows to them, and their dtype does not change that of the loss.
-        kind: ``"exp"``, ``"squared_hinge"``, ``"hinge"`` or ``"margin"``.
-        rho: the margin of ``"margin"``, above 0.
-        reduction: ``"mean"`` or ``"sum"`` over all examples, or ``"none"``: shape ``(...)``.
-        validate: check the range of the costs, which waits for the device.
+    Parameters
+    ----------
+    scores : (..., n) floating tensor
+        `r(x, .)`, floating, shape `(..., n)` with `n >= 1`; their mean over the
+        last axis is subtracted first. Half and bfloat16 scores are computed, and the loss
+        returned, in float32.
+    costs : (..., n) tensor
+        `c(x, ., y)` in [0, 1], the shape of the scores. They are data: no gradient
+        flows to them, and their dtype does not change that of the loss.
+    kind : str
+        `"exp"`, `"squared_hinge"`, `"hinge"` or `"margin"`.
+    rho : float
+        The margin of `"margin"`, above 0.
+    reduction : str
+        `"mean"` or `"sum"` over all examples, or `"none"`: shape `(...)`.
+    validate : bool
+        Check the range of the costs, which waits for the device.
 
-    A cost of exactly 0 adds exactly 0, with no gradient, even where ``Phi`` overflows. Only
-    ``"exp"`` can be infinite: where the weighted sum exceeds the largest number of its dtype.
+    Notes
+    -----
+    A cost of exactly 0 adds exactly 0, with no gradient, even where `Phi` overflows. Only
+    `"exp"` can be infinite: where the weighted sum exceeds the largest number of its dtype.
 
+    Examples
+    --------
     >>> scores = torch.tensor([[2.0, 0.0, -1.0]])
     >>> cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.8, 0.6]]))
     tensor(0.7314)
@@ -131,7 +153,7 @@ def _centre(scores: Tensor) -> Tensor:
 
 
 def _phi(r: Tensor, kind: str, rho: float) -> Tensor:
-    """``Phi(-r)`` of a centred score."""
+    """`Phi(-r)` of a centred score."""
     match kind:
         case "exp":
             return torch.exp(r)
@@ -144,9 +166,9 @@ def _phi(r: Tensor, kind: str, rho: float) -> Tensor:
 
 
 def _check_arguments(kind: str, rho: float, reduction: str) -> None:
-    check_choice("kind", kind, CONSTRAINED_KINDS)
+    check_choice(kind, "kind", CONSTRAINED_KINDS)
     check_between("rho", rho, 0, math.inf, "a finite number above 0")
-    check_choice("reduction", reduction, REDUCTIONS)
+    check_choice(reduction, "reduction", REDUCTIONS)
 
 
 class _ConstrainedModule(SurrogateLoss):
@@ -167,7 +189,7 @@ class _ConstrainedModule(SurrogateLoss):
 
     @property
     def unbounded_gradient(self) -> bool:
-        """True for ``"exp"`` and ``"squared_hinge"``: their slope grows with the scores."""
+        """True for `"exp"` and `"squared_hinge"`: their slope grows with the scores."""
         return self.kind in ("exp", "squared_hinge")
 
     def extra_repr(self) -> str:
@@ -175,7 +197,7 @@ class _ConstrainedModule(SurrogateLoss):
 
 
 class ConstrainedLoss(_ConstrainedModule):
-    """:func:`constrained` as a module.
+    """`constrained` as a module.
 
     >>> ConstrainedLoss("margin", rho=0.5)
     ConstrainedLoss('margin', rho=0.5, reduction='mean')
@@ -184,7 +206,7 @@ class ConstrainedLoss(_ConstrainedModule):
     """
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The loss of ``scores`` (..., n) for ``labels`` (...)."""
+        """The loss of `scores` (..., n) for `labels` (...)."""
         return constrained(
             scores,
             labels,
@@ -196,7 +218,7 @@ class ConstrainedLoss(_ConstrainedModule):
 
 
 class CostSensitiveConstrainedLoss(_ConstrainedModule):
-    """:func:`cost_sensitive_constrained` as a module.
+    """`cost_sensitive_constrained` as a module.
 
     >>> CostSensitiveConstrainedLoss("exp", validate=False)
     CostSensitiveConstrainedLoss('exp', reduction='mean', validate=False)
@@ -206,7 +228,7 @@ class CostSensitiveConstrainedLoss(_ConstrainedModule):
     """
 
     def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
-        """The loss of ``scores`` for ``costs``, both of shape (..., n)."""
+        """The loss of `scores` for `costs`, both of shape (..., n)."""
         return cost_sensitive_constrained(
             scores,
             costs,

@@ -1,0 +1,191 @@
+"""Costs of sets against the formula of Section 2.1, written as a loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.costs import cost_matrix, cost_table
+from shortlist.families import Threshold, TopK
+from shortlist.ranking import Ranking
+
+# The table
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        ("log", {1: 0.0, 2: math.log(2), 5: math.log(5)}),
+        ("linear", {1: 1.0, 2: 2.0, 5: 5.0}),
+        ([0.5, 0.5, 1, 1, 9], {1: 0.5, 2: 0.5, 5: 9.0}),
+        (np.array([0, 1, 2, 3, 4], dtype=np.float32), {1: 0.0, 2: 1.0, 5: 4.0}),
+        (torch.tensor([0.0, 1, 2, 3, 4]), {1: 0.0, 2: 1.0, 5: 4.0}),
+        ({1: 0.25, 2: 1, 5: 1}, {1: 0.25, 2: 1.0, 5: 1.0}),
+        (math.sqrt, {1: 1.0, 2: math.sqrt(2), 5: math.sqrt(5)}),
+        (lambda size: np.float32(size), {1: 1.0, 2: 2.0, 5: 5.0}),
+        (lambda size: 0, {1: 0.0, 2: 0.0, 5: 0.0}),
+    ],
+    ids=["log", "linear", "list", "array", "tensor", "mapping", "function", "numpy", "zero"],
+)
+def test_every_form_of_a_cost(cost, expected):
+    table = cost_table(cost, [5, 1, 2, 2])
+    assert table.dtype == torch.float64
+    assert {size: table[size].item() for size in expected} == pytest.approx(expected)
+    assert torch.isnan(table[[3, 4]]).all()  # sizes that nobody asked for
+    assert table[0] == 0
+
+
+def test_an_empty_set_costs_nothing_whatever_the_cost_says():
+    assert cost_table(lambda size: 5.0, [0, 1]).tolist() == [0.0, 5.0]
+    assert cost_table("log", [0]).tolist() == [0.0]
+    assert cost_table("log", []).tolist() == [0.0]
+
+
+def test_a_function_is_asked_only_for_sizes_that_occur():
+    asked = []
+    cost_table(lambda size: asked.append(size) or 1.0, [8, 1, 4, 1])
+    assert asked == [1, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        ([3, 2, 1, 0], "cost must not decrease with the size: cost(1) = 3, but cost(2) = 2"),
+        ({1: 0, 2: 5, 4: 4.5}, "cost(2) = 5, but cost(4) = 4.5"),
+        (lambda size: -size, "finite and not negative: cost(1) = -1"),
+        (lambda size: size - 2, "finite and not negative: cost(1) = -1"),
+        ({1: 0, 2: math.nan, 4: 1}, "finite and not negative: cost(2) = nan"),
+        ({1: 0, 2: 1, 4: math.inf}, "finite and not negative: cost(4) = inf"),
+        ({1: 0, 2: 1}, "cost has no entry for size 4: {1: 0, 2: 1}"),
+        ([0, 1], "cost lists 2 costs, of sizes 1 to 2; size 4 occurs"),
+        ([], "cost lists 0 costs"),
+        (lambda size: None, "cost must be a number: cost(1) = None"),
+        (["a", "b", "c", "d"], "cost must be a number: cost(1) = 'a'"),
+        ("quadratic", "'log', 'linear', a table by size"),
+        ("quadratic", "got 'quadratic'"),
+        (3.0, "got 3.0"),
+        (None, "got None"),
+        ([[0, 1], [2, 3]], "got [[0, 1], [2, 3]]"),
+    ],
+)
+def test_costs_that_are_refused(cost, said):
+    with pytest.raises(ValueError, match="cost") as error:
+        cost_table(cost, [1, 2, 4])
+    assert said in str(error.value)
+
+
+def test_a_fall_between_sizes_that_do_not_occur_does_not_matter():
+    assert cost_table([0, 9, 1, 2], [1, 3, 4])[[1, 3, 4]].tolist() == [0, 1, 2]
+
+
+# The matrix
+
+
+def brute(hits, size_costs, weight: float, largest: float | None) -> list[list[float]]:
+    return [
+        [
+            ((0 if hit else 1) + weight * cost) / (1 if largest is None else 1 + weight * largest)
+            for hit, cost in zip(*row, strict=True)
+        ]
+        for row in zip(hits, size_costs, strict=True)
+    ]
+
+
+problems = st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
+    lambda shape: st.tuples(
+        *[
+            st.lists(
+                st.lists(values, min_size=shape[1], max_size=shape[1]),
+                min_size=shape[0],
+                max_size=shape[0],
+            )
+            for values in (st.booleans(), st.floats(0, 10))
+        ]
+    )
+)
+weights = st.one_of(st.sampled_from([0.0, 1.0, 0.05]), st.floats(0, 1e3))
+
+
+@given(problems, weights, st.sampled_from([None, 10.0, 12.5]))
+@settings(max_examples=80, deadline=None)
+def test_the_matrix_is_the_formula(problem, weight, largest):
+    hits, size_costs = problem
+    costs = cost_matrix(
+        torch.tensor(hits), torch.tensor(size_costs, dtype=torch.float64), weight, largest
+    )
+    np.testing.assert_allclose(costs, brute(hits, size_costs, weight, largest), rtol=1e-12)
+
+
+@given(problems, st.lists(weights, min_size=1, max_size=4), st.sampled_from([None, 10.0]))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_lambdas_are_each_of_them(dtype, problem, lambdas, largest):
+    hits, size_costs = torch.tensor(problem[0]), torch.tensor(problem[1], dtype=dtype)
+    together = cost_matrix(hits, size_costs, torch.tensor(lambdas, dtype=dtype), largest)
+    alone = [cost_matrix(hits, size_costs, weight, largest) for weight in lambdas]
+    assert together.shape == (len(lambdas), *hits.shape)
+    assert torch.equal(together, torch.stack(alone))
+
+
+@given(
+    problems,
+    st.one_of(weights, st.sampled_from([1e-300, 1e30, 3e38, 1e39, 1e300, 1.7e308])),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+@settings(max_examples=80, deadline=None)
+def test_costs_lie_between_0_and_1_for_every_lambda(problem, weight, dtype):
+    hits, size_costs = torch.tensor(problem[0]), torch.tensor(problem[1], dtype=dtype)
+    for largest in {float(size_costs.max()), 10.0}:
+        costs = cost_matrix(hits, size_costs, weight, largest)
+        assert bool(((costs >= 0) & (costs <= 1)).all()), costs
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1e300])
+def test_sizes_that_cost_nothing_leave_the_misses(weight):
+    hits = torch.tensor([[True, False]])
+    costs = cost_matrix(hits, torch.zeros(1, 2), weight, largest_cost=0.0)
+    assert costs.tolist() == [[0.0, 1.0]]
+
+
+def test_lambda_zero_is_accuracy_alone():
+    hits = torch.tensor([[True, False], [False, False]])
+    size_costs = torch.tensor([[3.0, 7.0], [1.0, 2.0]])
+    assert torch.equal(cost_matrix(hits, size_costs, 0.0, 7.0), (~hits).float())
+
+
+def test_a_miss_with_the_largest_set_costs_one():
+    costs = cost_matrix(torch.tensor([[False, True]]), torch.tensor([[8.0, 0.0]]), 0.3, 8.0)
+    assert costs.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("family", [TopK([1, 2, 4]), Threshold([0.5, 0.25, 0.0])], ids=str)
+@pytest.mark.parametrize("cost", ["log", "linear"])
+def test_the_scale_does_not_depend_on_what_the_batch_holds(family, cost):
+    """Normalised by the largest size that can occur: a part's costs are the whole's rows."""
+    rng = np.random.default_rng(0)
+    scores = np.sort(rng.dirichlet(np.full(6, 0.3), 40), axis=0)
+    y = torch.from_numpy(rng.integers(0, 6, 40))
+
+    def costs(rows):
+        ranking = Ranking.from_scores(scores[rows])
+        table = cost_table(cost, family.possible_sizes(ranking))
+        size_costs = table[family.sizes_of(ranking).long()]
+        return cost_matrix(family.hits_of(ranking, y[rows]), size_costs, 0.4, float(table[-1]))
+
+    whole = costs(slice(None))
+    largest = 4 if isinstance(family, TopK) else 6
+    assert float(whole.max()) <= 1
+    for rows in (slice(0, 1), slice(5, 9), slice(39, 40)):
+        assert torch.equal(costs(rows), whole[rows])
+    value = math.log(largest) if cost == "log" else largest
+    sizes, hits = family.sizes(scores[:1])[0], family.hits(scores[:1], y[:1])[0]
+    first = [
+        ((not hit) + 0.4 * (math.log(size) if cost == "log" else size)) / (1 + 0.4 * value)
+        for size, hit in zip(sizes, hits, strict=True)
+    ]
+    assert whole[0].tolist() == pytest.approx(first)

@@ -1,0 +1,75 @@
+"""Tensors on a GPU stay there, from the scores to the sets, and give what the CPU gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import shortlist as sl
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.fixture
+def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 12, generator=generator)
+    scores = (x @ torch.randn(12, 40, generator=generator)).round(decimals=1)  # with exact ties
+    noise = -torch.rand(scores.shape, generator=generator).log().neg().log()
+    return scores, (scores + 3 * noise).argmax(dim=1), x
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_sets_are_those_of_the_cpu(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor], dtype: torch.dtype
+) -> None:
+    scores, y, _ = problem
+    scores = scores.to(dtype)
+    for family in (sl.TopK([1, 2, 8]), sl.TopK.dense(40), sl.Threshold([5.0, 1.0, -3.0])):
+        sizes = family.sizes(scores.cuda())
+        assert sizes.device.type == "cuda"
+        assert torch.equal(sizes.cpu(), family.sizes(scores))
+        assert torch.equal(family.hits(scores.cuda(), y.cuda()).cpu(), family.hits(scores, y))
+        choice = y % len(family)
+        here = family.select(sl.Ranking.from_scores(scores), choice)
+        there = family.select(sl.Ranking.from_scores(scores.cuda()), choice.cuda())
+        assert there.sizes.device.type == "cuda"
+        assert there.contains(y.cuda()).device.type == "cuda"
+        assert there == here
+    ranking = sl.Ranking.from_scores(scores.cuda())
+    assert torch.equal(ranking.labels.cpu(), sl.Ranking.from_scores(scores).labels)
+    assert torch.equal(ranking.rank(y.cuda()).cpu(), sl.Ranking.from_scores(scores).rank(y))
+
+
+@pytest.mark.parametrize("inputs", ["features", "scores", "both"])
+def test_selectors_train_and_predict_there(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor], inputs: str
+) -> None:
+    scores, y, x = problem
+    path = sl.CardinalityPath(
+        sl.TopK([1, 2, 4, 8]),
+        cost_weights=[0.3, 0.05],
+        inputs=inputs,
+        max_epochs=5,
+        dtype="float64",
+    )
+    on_cpu = path.fit(scores.double(), y, x.double()).frontier(scores.double(), y, x.double())
+    there = [t.double().cuda() for t in (scores, x)]
+    path.fit(there[0], y.cuda(), there[1])
+    assert all(p.device.type == "cuda" for p in path._network.parameters())
+    curve = path.frontier(there[0], y.cuda(), there[1])
+    assert abs(curve.accuracy - on_cpu.accuracy).max() < 0.01
+    assert abs(curve.mean_size - on_cpu.mean_size).max() < 0.1
+    sets = path.predict_set(there[0], there[1], cost_weight=0.05)
+    assert sets.sizes.device.type == "cuda"
+
+
+def test_numpy_in_numpy_out_with_training_on_the_gpu(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+) -> None:
+    scores, y, x = (t.numpy() for t in problem)
+    selector = sl.CardinalitySelector(device="cuda", max_epochs=3, inputs="both")
+    sets = selector.fit(scores, y, x).predict_set(scores, x)
+    assert not isinstance(sets.sizes, torch.Tensor)
+    h = sl.LinearClassifier(device="cuda", max_epochs=3).fit(x, y)
+    assert h.decision_function(x).shape == scores.shape
