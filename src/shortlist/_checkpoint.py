@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from shortlist._arrays import row_blocks
+
 
 class Checkpoint:
     """One file at `path`, for one training only: the one with this `fingerprint`."""
@@ -27,7 +29,9 @@ class Checkpoint:
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
         try:
-            save_file({k: v.contiguous() for k, v in tensors.items()}, aside, metadata)
+            # Copies, since safetensors refuses tensors that share memory (tied weights do).
+            copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
+            save_file(copies, aside, metadata)
             os.replace(aside, self.path)
         finally:
             aside.unlink(missing_ok=True)
@@ -56,12 +60,12 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
 
-def fingerprint(notes: str, tensors: Mapping[str, Tensor], rows: int = 64) -> str:
-    """A digest of settings and of data: shapes, types and some evenly spaced rows."""
+def fingerprint(notes: str, tensors: Mapping[str, Tensor]) -> str:
+    """A digest of settings and data, of every value: one changed label is another training."""
     digest = hashlib.blake2b(notes.encode(), digest_size=16)
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        flat = tensor.detach().reshape(len(tensor), -1) if tensor.ndim else tensor.reshape(1, 1)
-        some = flat[:: max(1, len(flat) // rows)].cpu()
-        digest.update(some.contiguous().view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().reshape(len(tensor) if tensor.ndim else 1, -1)
+        for rows in row_blocks(*flat.shape):
+            digest.update(flat[rows].cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

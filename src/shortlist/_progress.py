@@ -26,14 +26,14 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
     """
     if show not in (True, False, "auto"):
         raise ValueError(f'progress must be True, False or "auto"; got {show!r}')
-    if show is False or (show == "auto" and not sys.stderr.isatty()):
+    if not show or (show == "auto" and not sys.stderr.isatty()):
         yield lambda note: None
         return
     try:
         from rich import progress
         from rich.console import Console
     except ImportError:
-        if show is True:
+        if show != "auto":
             raise ImportError("progress=True needs rich: pip install 'shortlist[cli]'") from None
         yield lambda note: None
         return

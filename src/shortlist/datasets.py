@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,8 @@ def gaussian(
     ((1000, 100), (1000, 10), True)
     """
     check_count(m, "m")
+    check_count(n_classes, "n_classes", least=2)
+    check_count(dimension, "dimension")
     if not separation > 0:
         raise ValueError(f"separation must be positive; got {separation!r}")
     means = np.random.default_rng([seed, 0]).normal(0.0, separation, (n_classes, dimension))
@@ -116,11 +118,7 @@ def load(path: str | os.PathLike[str]) -> FeatureFile:
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no feature file at {os.fspath(path)!r}")
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, OSError, AttributeError) as error:
-        raise ValueError(f"{file.name} is not a readable .npz file: {error}") from error
+    arrays = _read(file)
     parts = ("fit", "select", "test")
     missing = [k for p in parts for k in (f"x_{p}", f"y_{p}") if k not in arrays]
     if missing:
@@ -130,12 +128,41 @@ def load(path: str | os.PathLike[str]) -> FeatureFile:
         )
     for part in parts:
         _check_part(file.name, part, arrays[f"x_{part}"], arrays[f"y_{part}"])
+    columns = [arrays[f"x_{p}"].shape[1] for p in parts]
+    if len(set(columns)) > 1:
+        raise ValueError(
+            f"{file.name}: x_fit, x_select and x_test must have the same features; "
+            f"got {columns[0]}, {columns[1]} and {columns[2]} columns"
+        )
     largest = max(int(arrays[f"y_{p}"].max()) for p in parts)
     classes = arrays.get("classes", np.arange(largest + 1))
-    if largest >= len(classes):
-        raise ValueError(f"{file.name} has label {largest}, but names {len(classes)} classes")
-    fit, select, test = (Samples(arrays[f"x_{p}"], arrays[f"y_{p}"], classes) for p in parts)
+    if classes.ndim != 1 or largest >= len(classes):
+        raise ValueError(
+            f"{file.name} has labels up to {largest}, but classes of shape {classes.shape}; "
+            f"give {largest + 1} names or more, or leave classes out"
+        )
+    fit, select, test = (
+        Samples(
+            cast("NDArray[np.floating]", arrays[f"x_{p}"]),
+            cast("NDArray[np.integer]", arrays[f"y_{p}"]),
+            classes,
+        )
+        for p in parts
+    )
     return FeatureFile(fit, select, test, name=file.stem)
+
+
+def _read(file: Path) -> dict[str, NDArray[np.generic]]:
+    """All arrays of an .npz file."""
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("it holds one array (.npy)")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    # What numpy raises on a damaged file depends on where the damage is.
+    except Exception as error:
+        raise ValueError(f"{file.name} is not a readable .npz file: {error}") from error
 
 
 def _check_part(name: str, part: str, x: NDArray[np.generic], y: NDArray[np.generic]) -> None:
@@ -145,8 +172,12 @@ def _check_part(name: str, part: str, x: NDArray[np.generic], y: NDArray[np.gene
             f"{name}: x_{part} must be (rows, features) and y_{part} (rows,); "
             f"got {shapes[0]} and {shapes[1]}"
         )
-    if x.dtype.kind != "f" or y.dtype.kind not in "iu" or int(y.min()) < 0:
+    if x.dtype.kind != "f" or y.dtype.kind not in "iu":
         raise ValueError(
             f"{name}: x_{part} must hold floats and y_{part} label indices; "
             f"got {x.dtype} and {y.dtype}"
+        )
+    if int(y.min()) < 0:
+        raise ValueError(
+            f"{name}: y_{part} holds {int(y.min())}; labels are indices counted from 0"
         )

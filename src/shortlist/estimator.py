@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -20,7 +21,6 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
     check_is_fitted,
     column_or_1d,
-    has_fit_parameter,
     validate_data,
 )
 
@@ -71,7 +71,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     features : "auto", None or callable
         What the method gets as features: "auto" is X where that is a dense table of numbers,
         None is nothing, a callable makes them of X.
-    cv : int or splitter
+    cv : int, splitter or iterable of (train, test) rows
         Folds of the cross-fitting. (`FrozenEstimator` wraps a classifier that is fitted already.)
     calibration : float
         Share of the rows kept to calibrate a promise, if the method makes one (has `calibrate`);
@@ -104,7 +104,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         *,
         method: SetPredictor | None = None,
         features: str | Callable[[object], ArrayLike] | None = "auto",
-        cv: int | Splitter = 5,
+        cv: int | Splitter | Iterable[tuple[Rows, Rows]] = 5,
         calibration: float = 0.25,
         n_jobs: int | None = None,
         random_state: object = 0,
@@ -134,36 +134,40 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_consistent_length(X, labels)
         distinct = np.unique(labels)
         if len(distinct) < 2:
-            raise ValueError(
-                f"y holds one class only ({distinct[0]!r}, {len(labels)} times); "
-                "a classifier needs at least two"
+            held = (
+                f"one class only ({distinct[0]!r}, {len(labels)} times)" if len(labels) else "none"
             )
+            raise ValueError(f"y must hold labels of at least two classes; it holds {held}")
         weights = None if sample_weight is None else _check_weights(sample_weight, len(labels))
+        features = self._features(X)
+        if features is not None:
+            check_consistent_length(X, features)
         seed = seed_of(self.random_state)
-        method = self._method(X, seed)
-        learning, held = self._hold_out(len(labels), method, seed)
+        method = self._method(features is not None, seed)
+        learning, held_out = self._hold_out(len(labels), method, seed)
 
         x, y_learn = take(X, learning), labels[learning]
         w = None if weights is None else weights[learning]
-        self.estimator_ = _fit(self._base(), x, y_learn, w)
-        self.classes_ = np.union1d(distinct, self.estimator_.classes_)
-        scores, scored = self._cross_fit(x, y_learn, w, seed)
-        self.method_ = method.fit(
-            scores, y_learn[scored], self._features(take(x, scored)), classes=self.classes_
-        )
-        if len(held):
-            x = take(X, held)
-            self.method_.calibrate(
-                self._scores(self.estimator_, x), labels[held], self._features(x)
-            )
+        estimator = _fit(self._base(), x, y_learn, w)
+        classes = np.union1d(distinct, estimator.classes_)
+        scores, scored = self._cross_fit(x, y_learn, w, classes, seed)
+
+        def features_of(rows: Rows) -> ArrayLike | None:
+            return None if features is None else cast(ArrayLike, take(features, rows))
+
+        rows = learning[scored]
+        method.fit(scores, _plain(labels[rows]), features_of(rows), classes=_plain(classes))
+        if len(held_out):
+            scores = _scores(estimator, take(X, held_out), classes)
+            method.calibrate(scores, _plain(labels[held_out]), features_of(held_out))
+        self.classes_, self.estimator_, self.method_ = classes, estimator, method
         return self
 
-    def _method(self, X: object, seed: int) -> SetPredictor:
+    def _method(self, has_features: bool, seed: int) -> SetPredictor:
         if self.method is not None:
             method: SetPredictor = clone(self.method)
             return method
-        inputs = "scores" if self._features(X) is None else "both"
-        return CardinalitySelector(inputs=inputs, random_state=seed)
+        return CardinalitySelector(inputs="both" if has_features else "scores", random_state=seed)
 
     def _hold_out(self, rows: int, method: SetPredictor, seed: int) -> tuple[Rows, Rows]:
         """Rows to learn from, and rows to calibrate with if the method can be calibrated."""
@@ -171,30 +175,35 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return np.arange(rows), np.arange(0)
         share = check_probability(self.calibration, "calibration")
         order = np.random.default_rng(seed).permutation(rows)
-        held = round(share * rows)
-        return np.sort(order[held:]), np.sort(order[:held])
+        held_out = max(1, round(share * rows))
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
 
     def _cross_fit(
-        self, X: object, y: NDArray[np.generic], w: NDArray[np.generic] | None, seed: int
+        self,
+        X: object,
+        y: NDArray[np.generic],
+        w: NDArray[np.generic] | None,
+        classes: NDArray[np.generic],
+        seed: int,
     ) -> tuple[NDArray[np.floating], Rows]:
         """Scores of the rows by classifiers that did not see them, and which rows have them."""
         folds = list(self._folds(X, y, seed))
-
-        def score_fold(learn: Rows, test: Rows) -> NDArray[np.floating]:
-            fold_weights = None if w is None else w[learn]
-            fitted = _fit(self._base(), take(X, learn), y[learn], fold_weights)
-            return self._scores(fitted, take(X, test))
-
-        parts = Parallel(n_jobs=self.n_jobs)(delayed(score_fold)(a, b) for a, b in folds)
         rows = np.concatenate([test for _, test in folds])
         order = np.argsort(rows, kind="stable")
         if (np.diff(rows[order]) == 0).any():
             raise ValueError(f"cv = {self.cv!r} tests a row in two folds; each may be in one only")
+
+        def score_fold(learn: Rows, test: Rows) -> NDArray[np.floating]:
+            fold_weights = None if w is None else w[learn]
+            fitted = _fit(self._base(), take(X, learn), y[learn], fold_weights)
+            return _scores(fitted, take(X, test), classes)
+
+        parts = Parallel(n_jobs=self.n_jobs)(delayed(score_fold)(a, b) for a, b in folds)
         return np.concatenate(parts)[order], rows[order]
 
     def _folds(self, X: object, y: NDArray[np.generic], seed: int) -> Iterator[tuple[Rows, Rows]]:
         if not isinstance(self.cv, int | np.integer):
-            yield from self.cv.split(X, y)
+            yield from check_cv(self.cv, y, classifier=True).split(X, y)
             return
         n = min(check_count(self.cv, "cv", least=2), len(y))
         most = int(np.unique(y, return_counts=True)[1].max())
@@ -216,27 +225,10 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return None  # rows to come may lack values, and a network cannot do without
         return dense_numbers(X)
 
-    def _scores(self, fitted: Classifier, X: object) -> NDArray[np.floating]:
-        """The classifier's scores with a column for every class, also those it did not see."""
-        if hasattr(fitted, "predict_proba"):
-            scores, least = np.asarray(fitted.predict_proba(X)), 0.0
-        elif hasattr(fitted, "decision_function"):
-            scores = np.asarray(fitted.decision_function(X))
-            if scores.ndim == 1:
-                scores = np.stack([-scores / 2, scores / 2], axis=1)
-            least = float(scores.min()) - 10.0
-        else:
-            raise ValueError(f"{fitted!r} has neither predict_proba nor decision_function")
-        if len(fitted.classes_) == len(self.classes_):
-            return scores
-        full = np.full((len(scores), len(self.classes_)), least, dtype=scores.dtype)
-        full[:, np.searchsorted(self.classes_, fitted.classes_)] = scores
-        return full
-
     def _checked(self, X: object) -> NDArray[np.floating]:
+        """The scores of X. What is wrong with X, the classifier says."""
         check_is_fitted(self, "method_")
-        validate_data(self, X, reset=False, skip_check_array=True)
-        return self._scores(self.estimator_, X)
+        return _scores(self.estimator_, X, self.classes_)
 
     def predict(self, X: object) -> NDArray[np.generic]:
         """The first label of each row's set: the one with the largest score."""
@@ -246,11 +238,13 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def predict_set(self, X: object, **operating_point: object) -> PredictionSets:
         """The prediction set of each row; arguments go to the method's `predict_set`."""
-        return self.method_.predict_set(self._checked(X), self._features(X), **operating_point)
+        scores = self._checked(X)
+        return self.method_.predict_set(scores, self._features(X), **operating_point)
 
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Accuracy and mean size at every operating point of the method."""
-        return self.method_.frontier(self._checked(X), y, self._features(X))
+        scores = self._checked(X)
+        return self.method_.frontier(scores, _plain(np.asarray(y)), self._features(X))
 
     @available_if(_base_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: object) -> Array:
@@ -261,7 +255,6 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def decision_function(self, X: object) -> Array:
         """The classifier's decision function."""
         check_is_fitted(self, "method_")
-        validate_data(self, X, reset=False, skip_check_array=True)
         return np.asarray(self.estimator_.decision_function(X))  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Tags:
@@ -282,7 +275,7 @@ def take(X: object, rows: Rows) -> object:
         return X.tocsr()[rows]
     if isinstance(X, list | tuple):
         return [X[i] for i in rows]
-    return X[rows]  # type: ignore[index]
+    return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
 
 
 def dense_numbers(X: object) -> NDArray[np.generic] | None:
@@ -292,7 +285,7 @@ def dense_numbers(X: object) -> NDArray[np.generic] | None:
     array = np.asarray(X)
     if array.ndim != 2:
         return None
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "bO":
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError):
@@ -307,6 +300,14 @@ def _check_weights(weights: ArrayLike, rows: int) -> NDArray[np.generic]:
     return array
 
 
+def _plain(labels: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Labels as set predictors take them: whole numbers that came as floats are integers."""
+    if labels.dtype.kind != "f":
+        return labels
+    whole = labels.astype(np.int64)
+    return whole if np.array_equal(whole, labels) else labels
+
+
 def _fit(
     estimator: Classifier, X: object, y: NDArray[np.generic], w: NDArray[np.generic] | None
 ) -> Classifier:
@@ -316,6 +317,37 @@ def _fit(
     name = "sample_weight"
     if isinstance(fresh, Pipeline):
         name = f"{fresh.steps[-1][0]}__sample_weight"  # as a pipeline names its last step's
-    elif not has_fit_parameter(fresh, name):
-        raise ValueError(f"{fresh!r} takes no sample_weight")
+    elif not _takes(fresh.fit, name):
+        raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
     return fresh.fit(X, y, **{name: w})
+
+
+def _takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function has a parameter of this name, or passes on whatever it gets."""
+    parameters = signature(function).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _scores(fitted: Classifier, X: object, classes: NDArray[np.generic]) -> NDArray[np.floating]:
+    """A classifier's scores with a column for each of `classes`, also those it did not see."""
+    if hasattr(fitted, "predict_proba"):
+        scores = np.asarray(fitted.predict_proba(X))
+        unseen = np.zeros((len(scores), 1))
+    elif hasattr(fitted, "decision_function"):
+        scores = np.asarray(fitted.decision_function(X))
+        if scores.ndim == 1:
+            scores = np.stack([-scores / 2, scores / 2], axis=1)
+        # Of this row alone: a row's set may not depend on the others.
+        unseen = scores.min(axis=1, keepdims=True) - 10.0
+    else:
+        raise ValueError(f"{fitted!r} has neither predict_proba nor decision_function")
+    if scores.shape[1] != len(fitted.classes_):
+        raise ValueError(
+            f"{fitted!r} gives {scores.shape[1]} scores a row for {len(fitted.classes_)} classes; "
+            "one for each is needed"
+        )
+    if len(fitted.classes_) == len(classes):
+        return scores
+    full = np.repeat(unseen.astype(scores.dtype), len(classes), axis=1)
+    full[:, np.searchsorted(classes, fitted.classes_)] = scores
+    return full

@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from shortlist._arrays import Array, ArrayLike, as_features, row_blocks, to_kind, to_tensor
+from shortlist._labels import label_array
 from shortlist._progress import Show
 from shortlist.losses import from_name
-from shortlist.networks import Standardize, perceptron
+from shortlist.networks import Standardize, from_zero
 from shortlist.ranking import best
-from shortlist.training import History, device_of, seeded, settings_of, train
+from shortlist.training import History, device_of, settings_of, train
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
@@ -107,26 +108,26 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         )
         settings = settings_of(self, loss)
         if isinstance(X, Tensor):
-            x = as_features(X)
+            x, labels = as_features(X), label_array(y)
+            if len(labels) != len(x):
+                raise ValueError(f"X has {len(x)} rows, but y {len(labels)} labels; give one each")
             self.n_features_in_ = x.shape[1]
-            labels = to_tensor(y, "y").cpu().numpy()
         else:
             array, labels = validate_data(self, X, y, dtype=(np.float64, np.float32, np.float16))
             x = to_tensor(array, "X")
         check_classification_targets(labels)
-        self.classes_, index = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
+        classes, index = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
             raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); a classifier needs at least two"
+                f"y holds one class only ({classes[0]!r}); a classifier needs at least two"
             )
-        if len(index) != len(x):
-            raise ValueError(f"X has {len(x)} rows, y {len(index)} labels")
         x = x.to(device_of(self.device, x))
         standardize = Standardize.of(x)
-        body = seeded(lambda: perceptron(x.shape[1], len(self.classes_), hidden=0), settings.seed)
-        network = nn.Sequential(standardize, body).to(x.device)
+        linear = nn.Linear(x.shape[1], len(classes), device="meta", dtype=standardize.dtype)
+        linear.to_empty(device=x.device)
+        network = from_zero(nn.Sequential(standardize, linear))
         target = torch.from_numpy(index.astype(np.int64)).to(x.device)
-        self.history_ = train(
+        history = train(
             network,
             x,
             [target],
@@ -137,8 +138,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             progress=self.progress,
             what="classifier",
         )
-        linear = body[0] if isinstance(body, nn.Sequential) else body
-        assert isinstance(linear, nn.Linear)
+        self.classes_, self.history_ = classes, history
         # The standardisation is folded into the weights, so that they apply to x as it came.
         weight = linear.weight.detach().to(torch.float64) / standardize.scale
         self.coef_ = weight.cpu().numpy()
@@ -148,7 +148,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _scores(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if isinstance(X, Tensor):
             x = as_features(X, columns=self.n_features_in_)
         else:

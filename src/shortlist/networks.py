@@ -19,24 +19,42 @@ class Standardize(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
+        self.dtype = dtype or mean.dtype
 
     @classmethod
     def of(cls, x: Tensor, dtype: torch.dtype = torch.float32) -> Standardize:
-        """Measured in float64; a column that does not vary keeps its scale."""
+        """Measured in float64; gives `dtype`. A column that does not vary keeps its scale."""
         mean = x.mean(dim=0, dtype=torch.float64)
         square = torch.zeros_like(mean)
         for rows in row_blocks(*x.shape):
             square += (x[rows].to(torch.float64) - mean).square().sum(dim=0)
         deviation = (square / len(x)).sqrt()
-        scale = torch.where(deviation > 1e-6 * (1 + mean.abs()), deviation, 1.0)
-        return cls(mean.to(dtype), scale.to(dtype))
+        # The mean is taken off before float64 columns are rounded: a time stamp varies by less
+        # than its rounding to float32.
+        wide = torch.promote_types(x.dtype, dtype)
+        rounding = torch.finfo(wide)
+        varies = (deviation > 8 * rounding.eps * mean.abs()) & (deviation > rounding.tiny)
+        scale = torch.where(varies, deviation, 1.0)
+        return cls(mean.to(wide), scale.to(wide), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x.to(self.mean.dtype) - self.mean) / self.scale
+        return ((x.to(self.mean.dtype) - self.mean) / self.scale).to(self.dtype)
+
+
+@torch.no_grad()
+def from_zero(network: nn.Sequential) -> nn.Sequential:
+    """Set the last layer to zero: no output is preferred before the data have spoken.
+
+    A preference drawn at random takes many steps to unlearn, and the margin loss, which is flat
+    where a wrong output leads, never does.
+    """
+    for parameter in network[-1].parameters():
+        parameter.zero_()
+    return network
 
 
 def perceptron(n_in: int, n_out: int, width: int = 128, hidden: int = 2) -> nn.Sequential:
@@ -52,8 +70,8 @@ class Stack(nn.Module):
     """Copies of one perceptron, trained together as batched matrix products.
 
     Takes a batch (rows, inputs) that all members share and gives (members, rows, outputs). All
-    members start as `prototype`, a Sequential of Linear and ReLU layers. Every parameter has the
-    member as its first axis, so that members never touch one another.
+    members start as `prototype`: Linear layers with a ReLU between each and the next. Every
+    parameter has the member as its first axis, so that members never touch one another.
     """
 
     def __init__(self, prototype: nn.Sequential, members: int) -> None:
@@ -61,13 +79,18 @@ class Stack(nn.Module):
         self.members = members
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for layer in prototype:
-            if isinstance(layer, nn.Linear):
-                weight = layer.weight.detach().T.expand(members, -1, -1).clone()
-                self.weights.append(nn.Parameter(weight))
-                self.biases.append(nn.Parameter(layer.bias.detach().expand(members, 1, -1).clone()))
-            elif not isinstance(layer, nn.ReLU):
-                raise ValueError(f"a Stack is made of Linear and ReLU layers; got {layer}")
+        for i, layer in enumerate(prototype):
+            if i % 2 == 0 and isinstance(layer, nn.Linear) and layer.bias is not None:
+                weight, bias = layer.weight.detach(), layer.bias.detach()
+                self.weights.append(nn.Parameter(weight.T.repeat(members, 1, 1)))
+                self.biases.append(nn.Parameter(bias.repeat(members, 1, 1)))
+            elif i % 2 == 0 or not isinstance(layer, nn.ReLU):
+                raise ValueError(
+                    "a Stack is made of Linear layers (with bias) and a ReLU between each and the "
+                    f"next; layer {i} is {layer}"
+                )
+        if len(prototype) % 2 == 0:
+            raise ValueError(f"a Stack must end with a Linear layer; got {prototype}")
 
     def forward(self, x: Tensor) -> Tensor:
         h = x
@@ -82,12 +105,14 @@ class Stack(nn.Module):
 
     def member(self, index: int) -> nn.Sequential:
         """One member as an ordinary perceptron, with weights of its own."""
-        n_in, width = self.weights[0].shape[1], self.weights[0].shape[2]
-        network = perceptron(n_in, self.weights[-1].shape[2], width, len(self.weights) - 1)
-        network = network.to(self.weights[0].device, self.weights[0].dtype)
-        linear = [layer for layer in network if isinstance(layer, nn.Linear)]
-        with torch.no_grad():
-            for layer, weight, bias in zip(linear, self.weights, self.biases, strict=True):
+        layers: list[nn.Module] = []
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            # Made without initial weights, which would be drawn from the global generator.
+            n_in, n_out = weight.shape[1:]
+            layer = nn.Linear(n_in, n_out, device="meta", dtype=weight.dtype)
+            layer.to_empty(device=weight.device)
+            with torch.no_grad():
                 layer.weight.copy_(weight[index].T)
                 layer.bias.copy_(bias[index, 0])
-        return network
+            layers += [layer, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from shortlist._progress import Show, track
 
 Objective: TypeAlias = Callable[..., Tensor]
 """`objective(outputs, *targets)`: the mean loss of a batch, or one for each member of a stack."""
+
+Net = TypeVar("Net", bound=nn.Module)
 
 FEWEST_HELD_OUT = 10
 EVALUATION_ROWS = 8192
@@ -105,11 +107,17 @@ def device_of(device: object, inputs: Tensor) -> torch.device:
     return inputs.device if device == "auto" else torch.device(str(device))
 
 
-def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+def seeded(build: Callable[[], Net], seed: int) -> Net:
     """Build a network from a seed, leaving the global random state as it was."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=_cuda_devices()):
         torch.manual_seed(seed)
         return build()
+
+
+def _cuda_devices() -> range:
+    """The devices whose random state `torch.manual_seed` sets too."""
+    used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if used else 0)
 
 
 @dataclass
@@ -117,7 +125,7 @@ class History:
     """What happened: a value for each epoch and member (one member if it was no stack).
 
     `validation_loss` is empty where nothing was held out. `best_epoch` is the epoch, counted from
-    0, whose weights were kept.
+    0, whose weights were kept. A member that has stopped is measured on until all have.
     """
 
     loss: list[list[float]] = field(default_factory=list)
@@ -140,7 +148,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
     progress: Show = "auto",
-    what: str = "training",
+    what: str = "network",
 ) -> History:
     """Train `network` in place and leave its best weights in it.
 
@@ -161,19 +169,25 @@ def train(
     identity : str
         What else makes this training this one (its loss, its lambda), so that no other training
         goes on from its checkpoint.
+    what : str
+        What is trained, for the progress bar and for messages.
     """
     if len(inputs) == 0:
         raise ValueError("nothing to train on: no rows")
-    job = _Job(network, inputs, tuple(targets), objective, settings, members)
+    job = _Job(network, inputs, tuple(targets), objective, settings, members, what)
     store = None
     if checkpoint is not None:
         store = Checkpoint(checkpoint, job.fingerprint(identity))
         saved = store.load(inputs.device)
         if saved is not None:
             job.restore(*saved)
-    cuda = [inputs.device] if inputs.device.type == "cuda" else []
     # Dropout and the like draw from the global generators: seeded here, and given back after.
-    with torch.random.fork_rng(devices=cuda), track(what, settings.max_epochs, progress) as step:
+    with (
+        torch.random.fork_rng(devices=_cuda_devices()),
+        track(what, settings.max_epochs, progress) as step,
+    ):
+        for _ in range(len(job.history)):  # done before an interruption
+            step("")
         while job.goes_on():
             job.epoch()
             if store is not None:
@@ -196,20 +210,24 @@ class _Job:
         objective: Objective,
         settings: Training,
         members: Sequence[str] | None,
+        what: str,
     ) -> None:
         self.network, self.inputs, self.targets = network, inputs, targets
         self.objective, self.settings, self.members = objective, settings, members
+        self.names = [what] if members is None else members
         self.history = History()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
         self.optimizer = torch.optim.Adam(
             self.parameters,
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=all(p.is_floating_point() for p in self.parameters),
         )
-        device, count = inputs.device, 1 if members is None else len(members)
+        device, count = inputs.device, len(self.names)
         shuffled = torch.randperm(len(inputs), generator=self._generator(0)).to(device)
-        held_out = round(settings.validation_fraction * len(inputs))
+        held_out = min(round(settings.validation_fraction * len(inputs)), len(inputs) - 1)
         if held_out < FEWEST_HELD_OUT:  # too few to judge by: train on everything, to the end
             held_out = 0
         self.held_out, self.rows = shuffled[:held_out], shuffled[held_out:]
@@ -228,10 +246,14 @@ class _Job:
             return dict(self.network.state_dict())
         return dict(self.network.named_parameters())
 
+    def _going(self) -> Tensor:
+        """Which members have not stopped. Others train on, but nothing comes of it."""
+        if not len(self.held_out):
+            return torch.ones_like(self.waited, dtype=torch.bool)
+        return self.waited < self.settings.patience
+
     def goes_on(self) -> bool:
-        if len(self.history) >= self.settings.max_epochs:
-            return False
-        return not len(self.held_out) or bool((self.waited < self.settings.patience).any())
+        return len(self.history) < self.settings.max_epochs and bool(self._going().any())
 
     def epoch(self) -> None:
         begun = time.monotonic()
@@ -248,11 +270,11 @@ class _Job:
                 self._clip(self.settings.clip_norm)
             self.optimizer.step()
             total += loss.detach() * len(rows)
-        losses = (total / len(self.rows)).tolist()
-        self._check_finite(losses)
-        self.history.loss.append(losses)
+        losses = total / len(self.rows)
+        self._check_finite(losses, "loss")
         if len(self.held_out):
             self._judge()
+        self.history.loss.append(losses.tolist())
         self.history.seconds += time.monotonic() - begun
 
     def _loss(self, rows: Tensor) -> Tensor:
@@ -261,11 +283,15 @@ class _Job:
     def _clip(self, largest: float) -> None:
         """Scale each member's gradient down to the norm `largest`, without a host round trip."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        count = len(self.best_loss)
-        norms = torch.stack([g.reshape(count, -1).norm(dim=1) for g in grads]).norm(dim=0)
-        scale = (largest / (norms + 1e-12)).clamp(max=1)
+        scale = (largest / (self._norms(grads) + 1e-12)).clamp(max=1)
         for grad in grads:
             grad.mul_(scale if self.members is None else scale.view(-1, *[1] * (grad.ndim - 1)))
+
+    def _norms(self, tensors: Iterable[Tensor]) -> Tensor:
+        """The norm of each member's share of the tensors."""
+        shares = [torch.linalg.vector_norm(t.reshape(len(self.names), -1), dim=1) for t in tensors]
+        norms: Tensor = torch.linalg.vector_norm(torch.stack(shares), dim=0)
+        return norms
 
     @torch.no_grad()
     def _judge(self) -> None:
@@ -274,7 +300,8 @@ class _Job:
         for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
             total += self._loss(rows) * len(rows)
         loss = total / len(self.held_out)
-        going = self.waited < self.settings.patience
+        self._check_finite(loss, "held-out loss")
+        going = self._going()
         better = going & (loss < self.best_loss)
         self.best_loss = torch.where(better, loss, self.best_loss)
         self.waited = torch.where(better, 0, self.waited + going)
@@ -284,23 +311,24 @@ class _Job:
             elif bool(better):
                 self.best[name].copy_(value)
         for member in better.nonzero()[:, 0].tolist():
-            self.history.best_epoch[member] = len(self.history) - 1
+            self.history.best_epoch[member] = len(self.history)
         self.history.validation_loss.append(loss.tolist())
 
-    def _check_finite(self, losses: list[float]) -> None:
-        wrong = [i for i, loss in enumerate(losses) if not -torch.inf < loss < torch.inf]
+    def _check_finite(self, losses: Tensor, what: str) -> None:
+        wrong = (self._going() & ~torch.isfinite(losses)).nonzero()[:, 0].tolist()
         if wrong:
-            who = "" if self.members is None else f" of {self.members[wrong[0]]}"
             raise FloatingPointError(
-                f"the loss{who} became {losses[wrong[0]]} in epoch {len(self.history)}; try a "
-                f"learning rate below {self.settings.learning_rate:g}, clip_norm=1.0, or a loss "
-                "with bounded gradients such as 'log'"
+                f"the {what} of the {self.names[wrong[0]]} became {float(losses[wrong[0]])} in "
+                f"epoch {len(self.history)}; try a learning rate below "
+                f"{self.settings.learning_rate:g}, clip_norm=1.0, or a loss with bounded "
+                "gradients such as 'log'"
             )
 
     def finish(self) -> None:
         self.network.eval()
         if not len(self.held_out):
-            self.history.best_epoch = [len(self.history) - 1] * len(self.history.best_epoch)
+            self.history.best_epoch = [len(self.history) - 1] * len(self.names)
+            self._check_finite(self._norms(p.detach() for p in self.parameters), "norm of weights")
             return
         with torch.no_grad():
             for name, value in self._kept().items():
@@ -313,7 +341,8 @@ class _Job:
     def fingerprint(self, identity: str) -> str:
         data = {"inputs": self.inputs} | {f"target {i}": t for i, t in enumerate(self.targets)}
         weights = {f"weight {n}": v for n, v in self.network.state_dict().items()}
-        return fingerprint(f"{identity} {self.settings} {self.members}", data | weights)
+        notes = f"{identity} {self.settings} {self.members} {self.network}"
+        return fingerprint(notes, data | weights)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         tensors = {f"network.{n}": v for n, v in self.network.state_dict().items()}
@@ -333,7 +362,12 @@ class _Job:
         self.network.load_state_dict(_part(tensors, "network."))
         self.best = _part(tensors, "best.")
         for i, p in enumerate(self.parameters):
-            self.optimizer.state[p] = _part(tensors, f"adam.{i}.")
+            # In the parameter's own memory layout, which the fused kernel takes for granted.
+            moments = _part(tensors, f"adam.{i}.")
+            self.optimizer.state[p] = {
+                n: torch.empty_like(p, dtype=v.dtype).copy_(v) if v.shape == p.shape else v
+                for n, v in moments.items()
+            }
         self.best_loss, self.waited = tensors["best_loss"], tensors["waited"]
         self.history = History(**notes)  # type: ignore[arg-type]
 

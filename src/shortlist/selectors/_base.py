@@ -63,16 +63,20 @@ class SetPredictor(BaseEstimator, ABC):
 
     def _open(
         self, scores: ArrayLike | Ranking, y: ArrayLike, classes: ArrayLike | None
-    ) -> tuple[Ranking, Tensor]:
+    ) -> tuple[Ranking, Tensor, ScoreType]:
         """Begin a fit: the ranking, the label indices, and what the scores are."""
         ranking = as_ranking(scores)
-        if ranking.classes.values is None or classes is not None:
-            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, classes))
+        if classes is not None:
+            ranking = self._named(ranking, Classes(ranking.n_classes, classes))
+        elif ranking.classes.values is None:
+            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes))
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-        self.score_type_ = score_type(ranking, self.score_type)
-        self._classes = ranking.classes
+        return ranking, index, score_type(ranking, self.score_type)
+
+    def _close(self, ranking: Ranking, kind: ScoreType) -> None:
+        """End a fit: called last, so that a fit that fails leaves no half-fitted model."""
+        self._classes, self.score_type_ = ranking.classes, kind
         self.classes_ = ranking.classes.array()
-        return ranking, index
 
     def _ranking(self, scores: ArrayLike | Ranking) -> Ranking:
         """The ranking of rows to predict, checked against what fit saw."""
@@ -83,13 +87,29 @@ class SetPredictor(BaseEstimator, ABC):
         ranking = as_ranking(scores)
         if ranking.n_classes != self._classes.n:
             raise ValueError(
-                f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}"
+                f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}; "
+                "give a column for each, in the same order"
             )
-        return ranking.with_classes(self._classes)
+        return self._named(ranking, self._classes)
+
+    def _named(self, ranking: Ranking, classes: Classes) -> Ranking:
+        """The ranking with its columns named, unless it names them otherwise itself."""
+        if ranking.classes.values is not None and ranking.classes != classes:
+            raise ValueError(
+                f"the ranking names its columns {ranking.classes.array().tolist()}, but the "
+                f"classes are {classes.array().tolist()}; give columns in one order"
+            )
+        return ranking.with_classes(classes)
 
     def _labelled(self, scores: ArrayLike | Ranking, y: ArrayLike) -> tuple[Ranking, Tensor]:
         ranking = self._ranking(scores)
         return ranking, ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+
+
+def check_depth(family: Family, ranking: Ranking) -> None:
+    """Raise if a dense ranking is too shallow for the family (short candidates are expected)."""
+    if ranking.is_dense:
+        family.check(ranking)
 
 
 def frontier_of_choices(
@@ -103,6 +123,7 @@ def frontier_of_choices(
     name: str,
 ) -> Frontier:
     """The curve of several choices among one family's members."""
+    check_depth(family, ranking)
     sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
     points = [
         (

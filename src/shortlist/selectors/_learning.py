@@ -5,22 +5,23 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from shortlist._arrays import ArrayLike, check_weight, row_blocks
+from shortlist._arrays import ArrayLike, check_count, check_weight, row_blocks
 from shortlist._progress import Show
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.losses import from_name
-from shortlist.networks import Stack, Standardize, perceptron
+from shortlist.networks import Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking, best
-from shortlist.selectors._base import SetPredictor, frontier_of_choices
+from shortlist.selectors._base import SetPredictor, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
-from shortlist.training import History, device_of, seeded, settings_of, train
+from shortlist.training import History, Training, device_of, seeded, settings_of, train
 
 Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
 
@@ -69,82 +70,89 @@ class CardinalityBase(SetPredictor):
         weights = [check_weight(w) for w in cost_weights]
         loss = _as_loss(self)
         settings = settings_of(self, loss)
-        ranking, index = self._open(scores, y, classes)
+        dtype = _dtype(self.dtype)
+        ranking, index, kind = self._open(scores, y, classes)
         family = TopK.doubling(ranking.depth) if self.family is None else self.family
         family.check(ranking)
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
-        inputs = SelectorInputs(self.inputs, self.score_type_, self.score_depth)
+        inputs = SelectorInputs(self.inputs, kind, self.score_depth)
         x = inputs.fit(ranking, features)
         x = x.to(device_of(self.device, x))
+        network: nn.Module | None = None
+        history: History | list[History] | None = None
+        # With one member, or where the largest set costs nothing, there is nothing to learn.
+        if len(family) > 1 and (any(weights) or not family.nested):
+            costs = table[family.sizes_of(ranking).to(torch.int64)].to(x.device, dtype)
+            hits = family.hits_of(ranking, index).to(x.device)
+            problem = _Problem(x, hits, costs, float(table[-1]), weights, loss, settings)
+            network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
-        self._network, self.history_ = None, None
-        if len(family) == 1 or (family.nested and not any(weights)):
-            return  # one member, or the largest set costs nothing: there is nothing to learn
+        self._network, self.history_ = network, history
+        self._close(ranking, kind)
 
-        dtype = _dtype(self.dtype)
-        size_costs = table[family.sizes_of(ranking).to(torch.int64)].to(x.device, dtype)
-        targets = (family.hits_of(ranking, index).to(x.device), size_costs)
-        prototype = seeded(lambda: self._build(x, len(family), dtype), settings.seed).to(x.device)
-        largest = float(table[-1])
-
-        def fit_one(
-            network: nn.Module,
-            weight: float | Tensor,
-            names: list[str] | None,
-            checkpoint: str | os.PathLike[str] | None = self.checkpoint,
-        ) -> History:
-            def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
-                return _mean_loss(loss, outputs, cost_matrix(hits, costs, weight, largest))
-
-            return train(
-                network,
-                x,
-                targets,
-                objective,
-                settings,
-                members=names,
-                checkpoint=checkpoint,
-                identity=f"{loss} {weight} {largest}",
-                progress=self.progress,
-                what="selector" if names is None else f"{len(names)} selectors",
-            )
-
-        if not stacked:
-            self._network = prototype
-            self.history_ = fit_one(prototype, weights[0], None)
-        elif self.network is None:
-            assert isinstance(prototype, nn.Sequential)
+    def _train(
+        self, problem: _Problem, *, stacked: bool
+    ) -> tuple[nn.Module, History | list[History]]:
+        weights = problem.weights
+        prototype = seeded(lambda: self._build(problem), problem.settings.seed)
+        names = [f"selector with cost_weight = {w:g}" for w in weights]
+        if stacked and self.network is None:
             standardize, body = prototype
             assert isinstance(body, nn.Sequential)
-            self._network = nn.Sequential(standardize, Stack(body, len(weights)).to(x.device))
-            vector = torch.tensor(weights, dtype=dtype, device=x.device)
-            names = [f"the selector with cost_weight = {w:g}" for w in weights]
-            self.history_ = fit_one(self._network, vector, names)
-        else:  # a network of the user's own: any module will do, so members take their turns
-            members = [copy.deepcopy(prototype) for _ in weights]
-            self.history_ = [
-                fit_one(n, w, None, self.checkpoint and f"{os.fspath(self.checkpoint)}.{i}")
-                for i, (n, w) in enumerate(zip(members, weights, strict=True))
-            ]
-            self._network = _Members(members)
+            stack = nn.Sequential(standardize, Stack(body, len(weights)))
+            vector = problem.costs.new_tensor(weights)
+            return stack, self._fit_network(stack, problem, vector, names, self.checkpoint)
+        if not stacked:
+            history = self._fit_network(prototype, problem, weights[0], names[0], self.checkpoint)
+            return prototype, history
+        # A network of the user's own: any module will do, so the members take their turns.
+        members = [copy.deepcopy(prototype) for _ in weights]
+        histories = [
+            self._fit_network(
+                network, problem, w, name, self.checkpoint and f"{self.checkpoint}.{i}"
+            )
+            for i, (network, w, name) in enumerate(zip(members, weights, names, strict=True))
+        ]
+        return _Members(members), histories
 
-    def _build(self, x: Tensor, n_out: int, dtype: torch.dtype) -> nn.Module:
+    def _fit_network(
+        self,
+        network: nn.Module,
+        problem: _Problem,
+        weight: float | Tensor,
+        name: str | list[str],
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> History:
+        def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
+            c = cost_matrix(hits, costs, weight, problem.largest_cost)
+            return _mean_loss(problem.loss, outputs, c)
+
+        return train(
+            network,
+            problem.x,
+            (problem.hits, problem.costs),
+            objective,
+            problem.settings,
+            members=None if isinstance(name, str) else name,
+            checkpoint=checkpoint,
+            # As a list: a tensor's repr is rounded.
+            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
+            progress=self.progress,
+            what=name if isinstance(name, str) else f"{len(name)} selectors",
+        )
+
+    def _build(self, problem: _Problem) -> nn.Sequential:
+        x, n_out, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
         if self.network is None:
-            body: nn.Module = perceptron(x.shape[1], n_out, self.width)
+            width = check_count(self.width, "width")
+            body: nn.Module = from_zero(perceptron(x.shape[1], n_out, width))
         elif isinstance(self.network, nn.Module):
             body = copy.deepcopy(self.network)
         else:
             body = self.network(x.shape[1], n_out)
         network = nn.Sequential(Standardize.of(x, dtype), body.to(x.device, dtype))
         if self.network is not None:
-            with torch.no_grad():
-                shape = tuple(network.eval()(x[:2]).shape)
-            if shape != (len(x[:2]), n_out):
-                raise ValueError(
-                    f"the network gives outputs of shape {shape} for {len(x[:2])} rows of "
-                    f"{x.shape[1]} inputs; needed: {(len(x[:2]), n_out)}, one for each set of "
-                    "the family"
-                )
+            _check_outputs(network, x[:2], n_out)
         return network
 
     @torch.no_grad()
@@ -153,11 +161,13 @@ class CardinalityBase(SetPredictor):
         assert self._network is not None
         x = self._inputs(ranking, features)
         device = next(iter(self._network.state_dict().values())).device
-        blocks = [self._network(x[rows].to(device)) for rows in row_blocks(*x.shape)]
+        widest = max(x.shape[1], self.width * len(self._weights))  # a stack's hidden layer
+        blocks = [self._network(x[rows].to(device)) for rows in row_blocks(len(x), widest)]
         return torch.cat(blocks, dim=-2).to(ranking.device)
 
     def _choices(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
         """The member chosen for each row: (weights, rows)."""
+        check_depth(self.family_, ranking)
         shape = (len(self._weights), len(ranking))
         last = torch.full(shape, len(self.family_) - 1, device=ranking.device)
         if self._network is None:
@@ -183,6 +193,19 @@ class CardinalityBase(SetPredictor):
         )
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """What is to be learned: inputs, hits and costs of all rows, for every lambda of `weights`."""
+
+    x: Tensor
+    hits: Tensor
+    costs: Tensor
+    largest_cost: float
+    weights: list[float]
+    loss: nn.Module
+    settings: Training
+
+
 class _Members(nn.Module):
     """Separate networks, stacked at the output."""
 
@@ -192,6 +215,21 @@ class _Members(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([network(x) for network in self.networks])
+
+
+@torch.no_grad()
+def _check_outputs(network: nn.Module, x: Tensor, n_out: int) -> None:
+    """Try a network of the user's own on a few rows."""
+    asked = f"{len(x)} rows of {x.shape[1]} inputs"
+    try:
+        shape = tuple(network.eval()(x).shape)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise ValueError(f"the network does not take {asked} (a float tensor): {error}") from error
+    if shape != (len(x), n_out):
+        raise ValueError(
+            f"the network gives outputs of shape {shape} for {asked}; needed: {(len(x), n_out)}, "
+            "one for each set of the family"
+        )
 
 
 def _as_loss(model: CardinalityBase) -> nn.Module:

@@ -247,8 +247,10 @@ class CardinalityPath(CardinalityBase):
     ) -> CardinalityPath:
         """Learn all selectors in one go."""
         weights = np.geomspace(1, 0.01, 20) if self.cost_weights is None else self.cost_weights
-        if len(weights) == 0:
-            raise ValueError("cost_weights is empty; give at least one lambda")
+        if np.ndim(weights) != 1 or len(weights) == 0:
+            raise ValueError(
+                f"cost_weights must be a list of at least one lambda; got {self.cost_weights!r}"
+            )
         self._learn(scores, y, features, classes, list(weights), stacked=True)
         return self
 

@@ -50,21 +50,29 @@ class FixedSelector(SetPredictor):
         classes: ArrayLike | None = None,
     ) -> FixedSelector:
         """Check the family against the scores; there is nothing to learn."""
-        ranking, _ = self._open(scores, y, classes)
+        ranking, _, kind = self._open(scores, y, classes)
         family = TopK.dense(ranking.depth) if self.family is None else self.family
         family.check(ranking)
-        if check_count(self.index, "index", least=0) >= len(family):
-            raise ValueError(f"index = {self.index}, but {family} has {len(family)} members")
+        self._member(family)
         self.family_ = family
+        self._close(ranking, kind)
         return self
+
+    def _member(self, family: Family) -> int:
+        if check_count(self.index, "index", least=0) >= len(family):
+            raise ValueError(
+                f"index = {self.index}, but {family} has {len(family)} members, counted from 0"
+            )
+        return self.index
 
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
         """The set of the one member."""
         ranking = self._ranking(scores)
-        choice = torch.full((len(ranking),), self.index, device=ranking.device)
-        promise = f"member {self.index} of {self.family_}; {NO_PROMISE}"
+        member = self._member(self.family_)
+        choice = torch.full((len(ranking),), member, device=ranking.device)
+        promise = f"member {member} of {self.family_}; {NO_PROMISE}"
         return self.family_.select(ranking, choice, promise=promise)
 
     def frontier(

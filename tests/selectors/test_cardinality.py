@@ -1,0 +1,589 @@
+"""The paper's selector: what it learns, what it is given, what it must not depend on."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+from two_regimes import N_CLASSES, Problem
+
+import shortlist as sl
+from shortlist.losses import NAMES, CostSensitiveCompSumLoss
+
+FAMILY = sl.TopK([1, 2, 4, 6])
+
+
+def selector(**parameters: object) -> sl.CardinalitySelector:
+    given: dict[str, object] = {
+        "family": FAMILY,
+        "cost_weight": 0.1,
+        "inputs": "scores",
+        "width": 16,
+        "learning_rate": 0.01,
+        "max_epochs": 8,
+        "patience": 3,
+    }
+    return sl.CardinalitySelector(**(given | parameters))  # type: ignore[arg-type]
+
+
+def loss_of(model: sl.SetPredictor, p: Problem, weight: float = 0.1) -> float:
+    sets = model.predict_set(p.scores, p.x)
+    return sl.metrics.cardinality_loss(sets, p.y, cost="log", cost_weight=weight)
+
+
+# What it learns
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_every_loss_beats_the_best_constant_choice(
+    loss: str, learn: Problem, unseen: Problem
+) -> None:
+    losses = [
+        loss_of(
+            selector(loss=loss, width=64, max_epochs=20, random_state=seed).fit(
+                learn.scores, learn.y
+            ),
+            unseen,
+        )
+        for seed in range(3)
+    ]
+    assert np.mean(losses) < 0.95 * best_constant(learn, unseen)
+
+
+def best_constant(learn: Problem, unseen: Problem) -> float:
+    return min(
+        loss_of(sl.FixedSelector(FAMILY, i).fit(learn.scores, learn.y), unseen) for i in range(4)
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_set_is_preferred_before_the_data_have_spoken(
+    seed: int, learn: Problem, unseen: Problem
+) -> None:
+    """The margin loss is flat where a wrong set leads: from a start of its own it never returns."""
+    model = selector(loss="margin", inputs="features", width=64, random_state=seed)
+    model.fit(learn.scores, learn.y, learn.x)
+    assert loss_of(model, unseen) < 1.05 * best_constant(learn, unseen)
+
+
+@pytest.mark.parametrize("inputs", ["features", "scores", "both"])
+def test_easy_rows_get_one_label_and_hard_rows_four(
+    inputs: str, learn: Problem, unseen: Problem
+) -> None:
+    model = selector(inputs=inputs, loss="hinge", width=64, max_epochs=30)
+    sizes = model.fit(learn.scores, learn.y, learn.x).predict_set(unseen.scores, unseen.x).sizes
+    assert (sizes == np.where(unseen.hard, 4, 1)).mean() > 0.95
+
+
+def test_the_sets_are_the_best_labels_of_the_chosen_size(learn: Problem, unseen: Problem) -> None:
+    model = selector().fit(learn.scores, learn.y)
+    choice, sets = model.choose(unseen.scores), model.predict_set(unseen.scores)
+    order = np.argsort(-unseen.scores, axis=1)
+    for i, labels in enumerate(sets.labels()):
+        assert labels == order[i, : FAMILY.k[choice[i]]].tolist()
+    assert "cost_weight = 0.1" in sets.promise
+    assert "no accuracy is promised" in sets.promise
+
+
+def test_the_cost_is_the_users(learn: Problem, unseen: Problem) -> None:
+    free = selector(cost={1: 0.0, 2: 0.0, 4: 0.0, 6: 0.0}).fit(learn.scores, learn.y)
+    steep = selector(cost=lambda size: 100.0 * (size - 1)).fit(learn.scores, learn.y)
+    assert free.predict_set(unseen.scores).accuracy(unseen.y) > 0.99
+    assert steep.predict_set(unseen.scores).mean_size == 1
+    table = selector(cost=np.log([1, 2, 3, 4, 5, 6])).fit(learn.scores, learn.y)
+    named = selector(cost="log").fit(learn.scores, learn.y)
+    assert (table.choose(unseen.scores) == named.choose(unseen.scores)).all()
+
+
+def test_the_papers_second_algorithm_chooses_a_threshold(learn: Problem, unseen: Problem) -> None:
+    def probabilities(p: Problem) -> np.ndarray:
+        return torch.from_numpy(p.scores).softmax(dim=1).numpy()
+
+    thresholds = [0.9, 0.5, 0.15, 0.001]
+    model = selector(family=sl.Threshold(thresholds), width=64, max_epochs=30)
+    model.fit(probabilities(learn), learn.y)
+    assert model.score_type_ == "proba"
+    p = probabilities(unseen)
+    choice, sets = model.choose(p), model.predict_set(p)
+    for i, labels in enumerate(sets.labels()):
+        above = np.flatnonzero(p[i] > thresholds[choice[i]])
+        assert set(labels) == set(above if len(above) else [p[i].argmax()])
+    losses = [
+        sl.metrics.cardinality_loss(
+            sl.FixedSelector(sl.Threshold(thresholds), i).fit(p, unseen.y).predict_set(p),
+            unseen.y,
+            cost_weight=0.1,
+        )
+        for i in range(4)
+    ]
+    loss = sl.metrics.cardinality_loss(sets, unseen.y, cost_weight=0.1)
+    assert loss <= min(losses) + 0.005
+    assert loss < 0.08  # the best there is: log 4 / 10 for half of the rows
+
+
+def test_sets_that_are_no_prefixes(learn: Problem, unseen: Problem) -> None:
+    """The best label, or its half of the classes; at lambda 0 too there is something to learn."""
+
+    def best(ranking: sl.Ranking) -> np.ndarray:
+        return np.eye(N_CLASSES, dtype=bool)[np.asarray(ranking.labels)[:, 0]]
+
+    def half(ranking: sl.Ranking) -> np.ndarray:
+        lower = np.asarray(ranking.labels)[:, :1] < 3
+        return (np.arange(N_CLASSES) < 3) == lower
+
+    family = sl.Custom.from_masks(best, half)
+    model = selector(family=family, cost_weight=0.0).fit(learn.scores, learn.y)
+    assert model.history_ is not None
+    sets = model.predict_set(unseen.scores)
+    assert set(np.unique(sets.sizes)) <= {1, 3}
+    constants = [
+        sl.FixedSelector(family, i).fit(learn.scores, learn.y).predict_set(unseen.scores)
+        for i in range(2)
+    ]
+    # A half may miss the best label's own neighbours, so that neither set is always the better.
+    assert sets.accuracy(unseen.y) >= max(c.accuracy(unseen.y) for c in constants)
+
+
+# Where there is nothing to learn
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size"), [({"family": sl.TopK([1])}, 1), ({"cost_weight": 0.0}, 6)]
+)
+def test_one_set_or_no_cost_needs_no_training(
+    parameters: dict[str, object], size: int, learn: Problem, unseen: Problem
+) -> None:
+    model = selector(**parameters).fit(learn.scores, learn.y)
+    assert model.history_ is None
+    assert (model.predict_set(unseen.scores).sizes == size).all()
+    assert len(model.frontier(unseen.scores, unseen.y)) == 1
+
+
+class Constant(nn.Module):
+    """Gives the same outputs whatever it sees."""
+
+    def __init__(self, outputs: list[float]) -> None:
+        super().__init__()
+        self.outputs = torch.tensor(outputs)
+        self.unused = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outputs.to(x.dtype).expand(len(x), -1) + 0 * self.unused
+
+
+@pytest.mark.parametrize(
+    ("outputs", "chosen"), [([0.0] * 4, 3), ([1.0, 1.0, 0.0, 0.0], 1), ([2.0, 1.0, 2.0, 0.0], 2)]
+)
+def test_ties_go_to_the_largest_set(outputs: list[float], chosen: int, learn: Problem) -> None:
+    model = selector(network=Constant(outputs)).fit(learn.scores, learn.y)
+    assert (model.choose(learn.scores) == chosen).all()
+
+
+# Losses and networks of the user's own
+
+
+def test_a_loss_module_is_the_loss_of_that_name(learn: Problem, unseen: Problem) -> None:
+    named = selector(loss="gce", q=0.4, dtype="float64").fit(learn.scores, learn.y)
+    for reduction in ("mean", "none"):
+        module = CostSensitiveCompSumLoss("gce", q=0.4, reduction=reduction)
+        model = selector(loss=module, dtype="float64").fit(learn.scores, learn.y)
+        np.testing.assert_allclose(model.history_.loss, named.history_.loss, rtol=1e-10)  # type: ignore[union-attr]
+        assert (model.choose(unseen.scores) == named.choose(unseen.scores)).all()
+
+
+class Regress(nn.Module):
+    """A loss that no one else has: predict one minus the cost."""
+
+    def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
+        return (scores - (1 - costs)).square().sum(dim=-1).mean()
+
+
+def test_any_module_of_scores_and_costs_will_do(learn: Problem, unseen: Problem) -> None:
+    model = selector(loss=Regress(), width=64, max_epochs=20).fit(learn.scores, learn.y)
+    sizes = model.predict_set(unseen.scores).sizes
+    assert (sizes == np.where(unseen.hard, 4, 1)).mean() > 0.95
+    path = sl.CardinalityPath(
+        FAMILY, cost_weights=[1.0, 0.1], loss=Regress(), inputs="scores", width=64, max_epochs=20
+    )
+    curve = path.fit(learn.scores, learn.y).frontier(unseen.scores, unseen.y)
+    assert curve.accuracy[0] < curve.accuracy[1]
+
+
+def test_the_users_module_is_copied_not_changed(learn: Problem, unseen: Problem) -> None:
+    mine = nn.Sequential(nn.Linear(N_CLASSES + 1, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 4))
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
+    model = selector(network=mine, dtype="float64").fit(learn.scores, learn.y)
+    assert model.network is mine
+    assert mine.training
+    for name, value in mine.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.dtype == torch.float32
+    again = selector(network=mine, dtype="float64").fit(learn.scores, learn.y)
+    assert (again.choose(unseen.scores) == model.choose(unseen.scores)).all()
+    assert (model.choose(unseen.scores) == model.choose(unseen.scores)).all()  # dropout is off
+    assert loss_of(model, unseen) < 0.13
+
+
+def test_a_function_makes_the_network_for_the_inputs(learn: Problem) -> None:
+    asked = []
+
+    def linear(n_in: int, n_out: int) -> nn.Module:
+        asked.append((n_in, n_out))
+        return nn.Linear(n_in, n_out)
+
+    model = selector(network=linear, inputs="both").fit(learn.scores, learn.y, learn.x)
+    assert asked == [(3 + N_CLASSES + 1, 4)]
+    again = selector(network=nn.Linear, inputs="both").fit(learn.scores, learn.y, learn.x)
+    assert again.history_.loss == model.history_.loss  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (nn.Linear(N_CLASSES + 1, 3), r"shape \(2, 3\) for 2 rows of 7 inputs.*\(2, 4\)"),
+        (nn.Linear(5, 4), r"does not take 2 rows of 7 inputs"),
+        (nn.LSTM(N_CLASSES + 1, 4), r"does not take 2 rows of 7 inputs"),
+        (nn.Tanh(), r"shape \(2, 7\)"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_explained(
+    network: nn.Module, message: str, learn: Problem
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        selector(network=network).fit(learn.scores, learn.y)
+
+
+def test_batch_norm_and_odd_row_counts(learn: Problem) -> None:
+    network = nn.Sequential(nn.Linear(N_CLASSES + 1, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    rows = slice(0, 129)
+    model = selector(network=network, validation_fraction=0.0, max_epochs=2)
+    model.fit(learn.scores[rows], learn.y[rows])
+    one_at_a_time = [model.choose(learn.scores[i : i + 1])[0] for i in range(20)]
+    assert (model.choose(learn.scores[:20]) == one_at_a_time).all()
+
+
+# Inputs
+
+
+def test_it_sees_only_what_it_is_told_to(learn: Problem, unseen: Problem) -> None:
+    by_features = selector(inputs="features").fit(learn.scores, learn.y, learn.x)
+    shuffled = unseen.scores[:, ::-1].copy()
+    assert (
+        by_features.choose(unseen.scores, unseen.x) == by_features.choose(shuffled, unseen.x)
+    ).all()
+    by_scores = selector(inputs="scores").fit(learn.scores, learn.y, learn.x)
+    without = selector(inputs="scores").fit(learn.scores, learn.y)
+    assert (by_scores.choose(unseen.scores, unseen.x) == by_scores.choose(unseen.scores)).all()
+    assert (by_scores.choose(unseen.scores) == without.choose(unseen.scores)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_features_of_every_precision(
+    dtype: type[np.floating], learn: Problem, unseen: Problem
+) -> None:
+    model = selector(inputs="features", loss="hinge", width=64, max_epochs=30)
+    model.fit(learn.scores, learn.y, (1000 + 10 * learn.x).astype(dtype))
+    sizes = model.predict_set(unseen.scores, (1000 + 10 * unseen.x).astype(dtype)).sizes
+    assert (sizes == np.where(unseen.hard, 4, 1)).mean() > 0.9
+
+
+def test_scores_of_half_precision(learn: Problem, unseen: Problem) -> None:
+    model = selector().fit(learn.scores.astype(np.float16), learn.y)
+    sets = model.predict_set(unseen.scores.astype(np.float16))
+    whole = selector().fit(learn.scores, learn.y).predict_set(unseen.scores)
+    assert (sets.sizes == whole.sizes).mean() > 0.95
+
+
+@pytest.mark.parametrize("kind", ["logits", "proba", "log_proba"])
+def test_what_the_scores_are_makes_no_difference(
+    kind: str, learn: Problem, unseen: Problem
+) -> None:
+    def convert(scores: np.ndarray) -> np.ndarray:
+        log_p = torch.from_numpy(scores).log_softmax(dim=1).numpy()
+        return {"logits": scores, "proba": np.exp(log_p), "log_proba": log_p}[kind]
+
+    model = selector(dtype="float64").fit(convert(learn.scores), learn.y)
+    assert model.score_type_ == kind
+    declared = selector(dtype="float64", score_type=kind).fit(convert(learn.scores), learn.y)
+    by_logits = selector(dtype="float64").fit(learn.scores, learn.y)
+    choice = by_logits.choose(unseen.scores)
+    assert (model.choose(convert(unseen.scores)) == choice).all()
+    assert (declared.choose(convert(unseen.scores)) == choice).all()
+
+
+def test_the_kind_of_scores_is_decided_at_fit_and_kept(learn: Problem) -> None:
+    model = selector().fit(learn.scores, learn.y)
+    p = torch.from_numpy(learn.scores[:50]).softmax(dim=1).numpy()
+    before = model.choose(p)
+    assert model.score_type_ == "logits"
+    # A batch that looks like probabilities is still read as logits: adding 5 changes nothing.
+    assert (model.choose(p + 5) == before).all()
+
+
+def test_only_so_many_scores_are_seen_as_asked_for(learn: Problem) -> None:
+    asked = []
+
+    def linear(n_in: int, n_out: int) -> nn.Module:
+        asked.append(n_in)
+        return nn.Linear(n_in, n_out)
+
+    selector(network=linear, score_depth=2).fit(learn.scores, learn.y)
+    assert asked == [2 + 1]  # and the mass of the others
+
+
+def candidates(p: Problem, depth: int = 4) -> sl.Ranking:
+    """The best few, with rows of unequal lengths."""
+    labels = np.argsort(-p.scores, axis=1)[:, :depth]
+    log_p = torch.from_numpy(p.scores).log_softmax(dim=1).numpy()
+    kept = np.take_along_axis(log_p, labels, axis=1)
+    labels = np.where((kept < -4) & (np.arange(depth) > 0), -1, labels)
+    return sl.Ranking.from_candidates(labels, kept, N_CLASSES)
+
+
+def test_ranked_candidates_will_do(learn: Problem, unseen: Problem) -> None:
+    model = selector(family=sl.TopK([1, 2, 4]), width=64, max_epochs=20)
+    model.fit(candidates(learn), learn.y)
+    ranking = candidates(unseen)
+    sets = model.predict_set(ranking)
+    assert (sets.sizes == np.where(unseen.hard, 4, 1)).mean() > 0.9
+    assert (sets.sizes <= (np.asarray(ranking.labels) >= 0).sum(axis=1)).all()
+    one = [model.predict_set(ranking[i : i + 1]).labels()[0] for i in range(30)]
+    assert one == sets[:30].labels()
+
+
+# Labels
+
+
+def test_names_instead_of_numbers(learn: Problem, unseen: Problem) -> None:
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
+    numbers = selector().fit(learn.scores, learn.y)
+    sorted_names = selector().fit(learn.scores, names[learn.y])
+    assert sorted_names.classes_.tolist() == names.tolist()
+    expected = [[names[k] for k in row] for row in numbers.predict_set(unseen.scores).labels()]
+    assert sorted_names.predict_set(unseen.scores).labels() == expected
+    assert sorted_names.predict_set(unseen.scores).accuracy(names[unseen.y]) == pytest.approx(
+        numbers.predict_set(unseen.scores).accuracy(unseen.y)
+    )
+    backwards = names[::-1]  # columns in an order of the user's own
+    told = selector().fit(learn.scores, backwards[learn.y], classes=backwards)
+    assert told.classes_.tolist() == backwards.tolist()
+    assert told.predict_set(unseen.scores).accuracy(backwards[unseen.y]) > 0.9
+    known = sl.Ranking.from_scores(learn.scores, classes=backwards)
+    by_ranking = selector().fit(known, backwards[learn.y])
+    assert by_ranking.predict_set(unseen.scores) == told.predict_set(unseen.scores)
+
+
+def test_labels_that_do_not_name_every_column_need_classes(learn: Problem) -> None:
+    some = learn.y < 5
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
+    with pytest.raises(ValueError, match=r"5 distinct labels.*6 columns.*classes="):
+        selector().fit(learn.scores[some], names[learn.y[some]])
+    model = selector().fit(learn.scores[some], names[learn.y[some]], classes=names)
+    assert model.classes_.tolist() == names.tolist()
+
+
+def test_a_ranking_that_names_its_columns_otherwise_is_refused(learn: Problem) -> None:
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
+    model = selector().fit(learn.scores, names[learn.y])
+    assert model.predict_set(sl.Ranking.from_scores(learn.scores, classes=names)).n_classes == 6
+    with pytest.raises(ValueError, match=r"\['fox'.*\['ant'"):
+        model.predict_set(sl.Ranking.from_scores(learn.scores, classes=names[::-1]))
+    with pytest.raises(ValueError, match=r"\['ant'.*\['fox'"):
+        selector().fit(
+            sl.Ranking.from_scores(learn.scores, classes=names), names[learn.y], classes=names[::-1]
+        )
+
+
+def test_torch_in_torch_out(learn: Problem, unseen: Problem) -> None:
+    tensors = [torch.from_numpy(a) for a in (learn.scores, learn.y, learn.x)]
+    model = selector(inputs="both").fit(*tensors)
+    choice = model.choose(torch.from_numpy(unseen.scores), torch.from_numpy(unseen.x))
+    sets = model.predict_set(torch.from_numpy(unseen.scores), torch.from_numpy(unseen.x))
+    assert isinstance(choice, Tensor)
+    assert isinstance(sets.sizes, Tensor)
+    assert isinstance(sets.contains(torch.from_numpy(unseen.y)), Tensor)
+    by_numpy = selector(inputs="both").fit(learn.scores, learn.y, learn.x)
+    found = by_numpy.choose(unseen.scores, unseen.x)
+    assert isinstance(found, np.ndarray)
+    assert (found == choice.numpy()).all()
+
+
+def test_nothing_of_the_users_is_changed(learn: Problem) -> None:
+    given = [a.copy() for a in (learn.scores, learn.y, learn.x)]
+    for array in given:
+        array.flags.writeable = False
+    model = selector(inputs="both").fit(*given)
+    model.predict_set(given[0], given[2])
+    for array, before in zip(given, (learn.scores, learn.y, learn.x), strict=True):
+        assert np.array_equal(array, before)
+
+
+# What a choice must not depend on
+
+
+@pytest.mark.parametrize("inputs", ["features", "scores", "both"])
+def test_one_row_at_a_time_equals_all_at_once(inputs: str, learn: Problem, unseen: Problem) -> None:
+    model = selector(inputs=inputs).fit(learn.scores, learn.y, learn.x)
+    together = model.predict_set(unseen.scores[:60], unseen.x[:60])
+    rows = range(60)
+    alone = [
+        model.predict_set(unseen.scores[i : i + 1], unseen.x[i : i + 1]).labels()[0] for i in rows
+    ]
+    assert together.labels() == alone
+    back = model.predict_set(unseen.scores[59::-1], unseen.x[59::-1])
+    assert back.labels() == alone[::-1]
+
+
+def test_the_order_of_the_columns_changes_only_the_names(learn: Problem, unseen: Problem) -> None:
+    order = np.array([3, 0, 5, 1, 4, 2])  # column j holds class order[j]
+    position = np.argsort(order)
+    plain = selector().fit(learn.scores, learn.y)
+    moved = selector().fit(learn.scores[:, order], position[learn.y])
+    sets = moved.predict_set(unseen.scores[:, order])
+    renamed = [[int(order[label]) for label in row] for row in sets.labels()]  # type: ignore[call-overload]
+    assert renamed == plain.predict_set(unseen.scores).labels()
+
+
+def test_a_shift_of_the_logits_changes_nothing(learn: Problem, unseen: Problem) -> None:
+    def shift(p: Problem) -> np.ndarray:
+        return p.scores + 3 * p.x[:, :1] + 100
+
+    plain = selector(dtype="float64").fit(learn.scores, learn.y)
+    shifted = selector(dtype="float64").fit(shift(learn), learn.y)
+    assert shifted.predict_set(shift(unseen)) == plain.predict_set(unseen.scores)
+
+
+def test_the_same_seed_gives_the_same_model(learn: Problem) -> None:
+    first, second = (selector().fit(learn.scores, learn.y) for _ in range(2))
+    assert first.history_.loss == second.history_.loss  # type: ignore[union-attr]
+    other = selector(random_state=1).fit(learn.scores, learn.y)
+    assert first.history_.loss != other.history_.loss  # type: ignore[union-attr]
+    state = selector(random_state=np.random.RandomState(7)).fit(learn.scores, learn.y)
+    again = selector(random_state=np.random.RandomState(7)).fit(learn.scores, learn.y)
+    assert state.history_.loss == again.history_.loss  # type: ignore[union-attr]
+
+
+# Keeping, copying, interrupting
+
+
+def test_clone_and_parameters(learn: Problem) -> None:
+    model = selector(loss="gce").fit(learn.scores, learn.y)
+    copied = clone(model)
+    with pytest.raises(NotFittedError):
+        copied.predict_set(learn.scores)
+    assert copied.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+    assert copied.family == model.family
+    assert copied.fit(learn.scores, learn.y).history_.loss == model.history_.loss  # type: ignore[union-attr]
+    copied.set_params(cost_weight=0.7, loss="log")
+    assert copied.get_params()["cost_weight"] == 0.7
+    # What was learned stays until the next fit.
+    assert "cost_weight = 0.1" in copied.predict_set(learn.scores).promise
+    assert "gce" in repr(model)
+
+
+def test_a_pickle_predicts_the_same(learn: Problem, unseen: Problem) -> None:
+    model = selector(inputs="both").fit(learn.scores, learn.y, learn.x)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_set(unseen.scores, unseen.x) == model.predict_set(unseen.scores, unseen.x)
+    assert again.history_ == model.history_
+
+
+class Breaking(nn.Module):
+    """A loss that is interrupted once, after some calls."""
+
+    left = 0
+
+    def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
+        Breaking.left -= 1
+        if Breaking.left == 0:
+            raise KeyboardInterrupt
+        return Regress()(scores, costs)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def broken() -> Callable[[int], None]:
+    def after(calls: int) -> None:
+        Breaking.left = calls
+
+    return after
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(
+    learn: Problem, unseen: Problem, tmp_path: Path, broken: Callable[[int], None]
+) -> None:
+    path = tmp_path / "selector.ckpt"
+    whole = selector(loss=Breaking()).fit(learn.scores, learn.y)
+    broken(25)
+    model = selector(loss=Breaking(), checkpoint=path)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(learn.scores, learn.y)
+    assert path.exists()
+    with pytest.raises(ValueError, match="another training"):
+        clone(model).set_params(cost_weight=0.1000001).fit(learn.scores, learn.y)
+    model.fit(learn.scores, learn.y)
+    assert not path.exists()
+    assert model.history_.loss == whole.history_.loss  # type: ignore[union-attr]
+    assert (model.choose(unseen.scores) == whole.choose(unseen.scores)).all()
+
+
+def test_an_interrupted_fit_leaves_no_model_that_looks_fitted(
+    learn: Problem, broken: Callable[[int], None]
+) -> None:
+    model = selector(loss=Breaking())
+    broken(5)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(learn.scores, learn.y)
+    with pytest.raises(NotFittedError):
+        model.predict_set(learn.scores)
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(
+    learn: Problem, unseen: Problem, broken: Callable[[int], None]
+) -> None:
+    model = selector(family=None, loss=Breaking()).fit(learn.scores, learn.y)
+    before = model.predict_set(unseen.scores)
+    broken(5)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(learn.scores[:, :4], learn.y % 4)
+    with pytest.raises(ValueError, match="labels"):
+        model.fit(learn.scores[:, :4], learn.y[:7] % 4)
+    assert model.predict_set(unseen.scores) == before
+    assert len(model.classes_) == N_CLASSES
+
+
+def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
+    class Nan(nn.Module):
+        def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
+            return scores.sum() * torch.nan
+
+    with pytest.raises(FloatingPointError, match=r"selector with cost_weight = 0\.1 became nan"):
+        selector(loss=Nan()).fit(learn.scores, learn.y)
+
+
+def test_the_frontier_has_one_point_which_is_the_sets(learn: Problem, unseen: Problem) -> None:
+    model = selector().fit(learn.scores, learn.y)
+    curve, sets = model.frontier(unseen.scores, unseen.y), model.predict_set(unseen.scores)
+    assert curve.accuracy.tolist() == [pytest.approx(sets.accuracy(unseen.y))]
+    assert curve.mean_size.tolist() == [pytest.approx(sets.mean_size)]
+    assert curve.parameter.tolist() == [0.1]
+
+
+def test_the_default_family_doubles_up_to_the_number_of_classes(learn: Problem) -> None:
+    model = selector(family=None, max_epochs=1).fit(learn.scores, learn.y)
+    assert model.family_ == sl.TopK([1, 2, 4])
+    assert model.family is None
+
+
+def test_a_dense_ranking_that_is_too_shallow_is_refused_whatever_its_rows(learn: Problem) -> None:
+    model = selector().fit(learn.scores, learn.y)
+    easy = learn.scores[~learn.hard]
+    assert (model.predict_set(easy).sizes < 4).all()
+    with pytest.raises(ValueError, match="lists only 3"):
+        model.predict_set(sl.Ranking.from_scores(easy, depth=3))
