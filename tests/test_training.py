@@ -414,3 +414,18 @@ def test_frozen_layers_stay_as_they_are() -> None:
 def test_settings_that_make_no_sense(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
         replace(SETTINGS, **{name: value})
+
+
+def test_an_epoch_of_little_data_takes_the_steps_it_was_told_to() -> None:
+    seen: list[int] = []
+
+    def objective(outputs: Tensor, y: Tensor) -> Tensor:
+        seen.append(len(y))
+        return (outputs[:, 0] - y).square().mean()
+
+    x, y = torch.randn(25, 3), torch.randn(25)
+    settings = Training(batch_size=10, fewest_steps=8, max_epochs=1, validation_fraction=0)
+    history = train(nn.Linear(3, 1), x, [y], objective, settings)
+    assert settings.passes(25) == 3  # three batches a pass
+    assert seen == [10, 10, 5] * 3
+    assert len(history) == 1

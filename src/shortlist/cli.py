@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from shortlist._version import __version__
-from shortlist.demo import Demonstration, demonstrate, draw
+
+if TYPE_CHECKING:
+    from shortlist.demo import Demonstration
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,6 +48,8 @@ def demo(
 
     Needs no files and no arguments, and takes about a minute.
     """
+    from shortlist.demo import demonstrate, draw  # loads torch, which other commands do without
+
     console = Console()
     begun = time.monotonic()
     shown = demonstrate(seed)
@@ -84,6 +89,8 @@ def _table(one: Demonstration) -> Table:
 
 def main() -> None:
     """Run the program."""
+    # Threads that spin while they wait make small steps many times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
 
 

@@ -38,7 +38,7 @@ class Demonstration:
 
 def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
     """Train the paper's selector on digits and on the artificial Gaussians."""
-    weak = LinearClassifier(max_epochs=100, validation_fraction=0)
+    weak = LinearClassifier(max_epochs=5, validation_fraction=0)
     return [
         _demonstrate(
             "digits, a classifier that saw 100 rows",

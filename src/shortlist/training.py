@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -28,6 +28,9 @@ Objective: TypeAlias = Callable[..., Tensor]
 Net = TypeVar("Net", bound=nn.Module)
 
 FEWEST_HELD_OUT = 10
+FEWEST_STEPS = 20
+"""An estimator's epoch takes this many steps, of little data in several passes, so that the
+defaults train that too: 50 epochs of one batch would be 50 steps."""
 EVALUATION_ROWS = 8192
 CLIP_NORM = 1.0
 """Gradients of losses that grow without bound are clipped to this norm unless told otherwise."""
@@ -44,12 +47,23 @@ class Training:
     patience: int = 5
     validation_fraction: float = 0.1
     clip_norm: float | None = None
+    fewest_steps: int = 1
     seed: int = 0
+
+    def passes(self, rows: int) -> int:
+        """How often an epoch goes over the data: once, or until it has taken `fewest_steps`.
+
+        >>> settings = Training(fewest_steps=20)
+        >>> settings.passes(20_000), settings.passes(300)
+        (1, 7)
+        """
+        return -(-self.fewest_steps // max(1, -(-rows // self.batch_size)))
 
     def __post_init__(self) -> None:
         check_count(self.batch_size, "batch_size")
         check_count(self.max_epochs, "max_epochs")
         check_count(self.patience, "patience")
+        check_count(self.fewest_steps, "fewest_steps")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}")
         if not 0 <= self.weight_decay < float("inf"):
@@ -89,6 +103,7 @@ def settings_of(estimator: Trained, loss: nn.Module) -> Training:
         patience=estimator.patience,
         validation_fraction=estimator.validation_fraction,
         clip_norm=clip,
+        fewest_steps=FEWEST_STEPS,
         seed=seed_of(estimator.random_state),
     )
 
@@ -259,10 +274,9 @@ class _Job:
         begun = time.monotonic()
         generator = self._generator(1 + len(self.history))
         torch.manual_seed(generator.initial_seed())
-        order = self.rows[torch.randperm(len(self.rows), generator=generator).to(self.rows.device)]
         total = torch.zeros_like(self.best_loss)
         self.network.train()
-        for rows in _batches(order, self.settings.batch_size):
+        for rows in self._batches(generator):
             loss = self._loss(rows)
             self.optimizer.zero_grad(set_to_none=True)
             loss.sum().backward()  # type: ignore[no-untyped-call]
@@ -270,12 +284,18 @@ class _Job:
                 self._clip(self.settings.clip_norm)
             self.optimizer.step()
             total += loss.detach() * len(rows)
-        losses = total / len(self.rows)
+        losses = total / (len(self.rows) * self.settings.passes(len(self.rows)))
         self._check_finite(losses, "loss")
         if len(self.held_out):
             self._judge()
         self.history.loss.append(losses.tolist())
         self.history.seconds += time.monotonic() - begun
+
+    def _batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """The rows of each step of an epoch, every pass in an order of its own."""
+        for _ in range(self.settings.passes(len(self.rows))):
+            order = torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
+            yield from _batches(self.rows[order], self.settings.batch_size)
 
     def _loss(self, rows: Tensor) -> Tensor:
         return self.objective(self.network(self.inputs[rows]), *(t[rows] for t in self.targets))

@@ -520,7 +520,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
 ) -> None:
     path = tmp_path / "selector.ckpt"
     whole = selector(loss=Breaking()).fit(learn.scores, learn.y)
-    broken(25)
+    broken(60)
     model = selector(loss=Breaking(), checkpoint=path)
     with pytest.raises(KeyboardInterrupt):
         model.fit(learn.scores, learn.y)

@@ -185,7 +185,7 @@ def test_an_interrupted_path_goes_on(
     checkpoint = tmp_path / "path.ckpt"
     whole = path(loss=Breaking(), network=network).fit(learn.scores, learn.y, learn.x)
     model = path(loss=Breaking(), network=network, checkpoint=checkpoint)
-    Breaking.left = 60
+    Breaking.left = 220
     with pytest.raises(KeyboardInterrupt):
         model.fit(learn.scores, learn.y, learn.x)
     assert len(list(tmp_path.iterdir())) == 1
@@ -198,7 +198,7 @@ def test_lambdas_that_differ_in_the_last_digit_do_not_share_a_checkpoint(
     learn: Problem, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "path.ckpt"
-    Breaking.left = 60
+    Breaking.left = 220
     with pytest.raises(KeyboardInterrupt):
         path(loss=Breaking(), checkpoint=checkpoint).fit(learn.scores, learn.y, learn.x)
     other = [1.0, 0.3, 0.1 + 1e-9, 0.0]

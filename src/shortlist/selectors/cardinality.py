@@ -50,6 +50,7 @@ class CardinalitySelector(CardinalityBase):
     max_epochs, patience, validation_fraction : int, int, float
         Training stops when the loss on the held-out fraction has not improved for `patience`
         epochs; the best weights are kept. With fewer than ten rows to hold out it runs to the end.
+        An epoch is one pass over the rows, or, if they are few, as many as make 20 steps.
     clip_norm : float, "auto" or None
         Largest norm of a gradient; "auto" clips only losses whose gradients are unbounded.
     device, dtype : str
