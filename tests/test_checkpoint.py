@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from shortlist import _checkpoint
 from shortlist._checkpoint import Checkpoint, fingerprint
+from shortlist._settings import Training, seeded
 from shortlist.networks import Stack, perceptron
-from shortlist.training import History, Training, seeded, train
+from shortlist.training import History, train
 
 SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=7, patience=2, seed=3)
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shortlist._settings import Training, device_of, seed_of, seeded
 from shortlist.networks import Stack, perceptron
-from shortlist.training import Training, device_of, seed_of, seeded, train
+from shortlist.training import train
 
 SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
 WEIGHTS = [1.0, 0.2, 3.0]

@@ -25,11 +25,11 @@ from sklearn.utils.validation import (
 )
 
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
+from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
 from shortlist.ranking import best
 from shortlist.selectors import CardinalitySelector, SetPredictor
 from shortlist.sets import PredictionSets
-from shortlist.training import seed_of
 
 Rows: TypeAlias = NDArray[np.intp]
 

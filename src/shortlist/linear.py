@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from shortlist._arrays import Array, ArrayLike, as_features, row_blocks, to_kind, to_tensor
 from shortlist._labels import label_array
 from shortlist._progress import Show
+from shortlist._settings import device_of, settings_of
 from shortlist.losses import from_name
 from shortlist.networks import Standardize, from_zero
 from shortlist.ranking import best
-from shortlist.training import History, device_of, settings_of, train
+from shortlist.training import History, train
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:

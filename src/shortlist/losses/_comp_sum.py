@@ -6,7 +6,9 @@ kind is computed from `t = log(1 + u) = -log S`, which never overflows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -179,6 +181,8 @@ def _check_arguments(kind: str, q: float, reduction: str) -> None:
 
 
 class _CompSumModule(SurrogateLoss):
+    function: ClassVar[Callable[..., Tensor]]
+
     def __init__(
         self,
         kind: str = "log",
@@ -199,6 +203,17 @@ class _CompSumModule(SurrogateLoss):
         """True for `"exp"`: its gradient is as large as the loss."""
         return self.kind == "exp"
 
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The loss of `scores` (..., n) for `target`: labels (...), or costs (..., n)."""
+        return self.function(
+            scores,
+            target,
+            self.kind,
+            q=self.q,
+            reduction=self.reduction,
+            validate=self.validate,
+        )
+
     def extra_repr(self) -> str:
         return self._describe(f"q={self.q}" if self.kind == "gce" else "")
 
@@ -212,16 +227,7 @@ class CompSumLoss(_CompSumModule):
     tensor(0.1562)
     """
 
-    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The loss of `scores` (..., n) for `labels` (...)."""
-        return comp_sum(
-            scores,
-            labels,
-            self.kind,
-            q=self.q,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+    function = staticmethod(comp_sum)
 
 
 class CostSensitiveCompSumLoss(_CompSumModule):
@@ -234,13 +240,4 @@ class CostSensitiveCompSumLoss(_CompSumModule):
     tensor(3.6378)
     """
 
-    def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
-        """The loss of `scores` for `costs`, both of shape (..., n)."""
-        return cost_sensitive_comp_sum(
-            scores,
-            costs,
-            self.kind,
-            q=self.q,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+    function = staticmethod(cost_sensitive_comp_sum)

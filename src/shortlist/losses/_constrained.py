@@ -7,7 +7,9 @@ network can be trained with it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -172,6 +174,8 @@ def _check_arguments(kind: str, rho: float, reduction: str) -> None:
 
 
 class _ConstrainedModule(SurrogateLoss):
+    function: ClassVar[Callable[..., Tensor]]
+
     def __init__(
         self,
         kind: str = "exp",
@@ -192,6 +196,17 @@ class _ConstrainedModule(SurrogateLoss):
         """True for `"exp"` and `"squared_hinge"`: their slope grows with the scores."""
         return self.kind in ("exp", "squared_hinge")
 
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The loss of `scores` (..., n) for `target`: labels (...), or costs (..., n)."""
+        return self.function(
+            scores,
+            target,
+            self.kind,
+            rho=self.rho,
+            reduction=self.reduction,
+            validate=self.validate,
+        )
+
     def extra_repr(self) -> str:
         return self._describe(f"rho={self.rho}" if self.kind == "margin" else "")
 
@@ -205,16 +220,7 @@ class ConstrainedLoss(_ConstrainedModule):
     tensor(0.6667)
     """
 
-    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The loss of `scores` (..., n) for `labels` (...)."""
-        return constrained(
-            scores,
-            labels,
-            self.kind,
-            rho=self.rho,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+    function = staticmethod(constrained)
 
 
 class CostSensitiveConstrainedLoss(_ConstrainedModule):
@@ -227,13 +233,4 @@ class CostSensitiveConstrainedLoss(_ConstrainedModule):
     tensor(0.7314)
     """
 
-    def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
-        """The loss of `scores` for `costs`, both of shape (..., n)."""
-        return cost_sensitive_constrained(
-            scores,
-            costs,
-            self.kind,
-            rho=self.rho,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+    function = staticmethod(cost_sensitive_constrained)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from shortlist._arrays import ArrayLike, check_count, check_weight, row_blocks
 from shortlist._progress import Show
+from shortlist._settings import Training, device_of, seeded, settings_of
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
@@ -21,7 +22,7 @@ from shortlist.networks import Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking, best
 from shortlist.selectors._base import SetPredictor, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
-from shortlist.training import History, Training, device_of, seeded, settings_of, train
+from shortlist.training import History, train
 
 Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
 

@@ -33,7 +33,8 @@ class CardinalitySelector(CardinalityBase):
         Lambda: what a unit of cost is worth in accuracy.
     loss : str or nn.Module
         "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge",
-        "margin" (constrained), or a module that takes (scores, costs).
+        "margin" (constrained), or a module that takes (scores, costs). Start with "log": "mae"
+        and "margin" are flat far from their minimum, and training can get stuck.
     inputs : "features", "scores" or "both"
         What the network sees: the features, the sorted log-probabilities, or both; standardised.
     network : nn.Module or callable, optional
