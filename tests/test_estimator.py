@@ -465,7 +465,7 @@ def test_missing_values_where_the_classifier_takes_them() -> None:
     holed = X.copy()
     holed[::7, 2] = np.nan
     model = sl.ShortlistClassifier(HistGradientBoostingClassifier(max_iter=5)).fit(holed, Y)
-    assert model.method_.inputs == "scores"  # type: ignore[attr-defined]
+    assert model.method_.inputs == "both"  # type: ignore[attr-defined]
     assert model.predict_set(holed).accuracy(Y) > 0.9
 
 

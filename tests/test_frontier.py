@@ -50,7 +50,7 @@ def test_the_envelope_by_brute_force(rows):
     assert (envelope.name, envelope.parameter_name) == ("some", "size")
 
 
-@given(points, st.lists(st.floats(-0.5, 1.5), min_size=2, max_size=6))
+@given(points, st.lists(st.floats(0, 1), min_size=2, max_size=6))
 @settings(max_examples=80, deadline=None)
 def test_size_at_is_reached_attained_and_monotone(rows, asked):
     curve = frontier(rows)

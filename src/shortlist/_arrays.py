@@ -33,13 +33,21 @@ def to_tensor(x: object, name: str) -> Tensor:
     """A tensor over the same memory where that is possible (also a read-only memory map's)."""
     if isinstance(x, Tensor):
         return x.detach()
+    if hasattr(x, "toarray"):
+        raise ValueError(
+            f"{name} are a sparse {type(x).__name__} of shape {getattr(x, 'shape', '?')}; "
+            "dense ones are needed: .toarray(), or reduce features first (e.g. TruncatedSVD)"
+        )
     try:
         array = np.asarray(x)
     except ValueError as error:
         raise ValueError(f"{name} is not a rectangular array: {error}") from error
     if array.dtype.kind not in "biuf":
+        advice = "keep only the columns of numbers"
+        if name == "scores":
+            advice += "; ranked labels go in through Ranking.from_candidates"
         raise ValueError(
-            f"{name} must hold numbers; got dtype {array.dtype} (type {type(x).__name__})"
+            f"{name} must hold numbers; got dtype {array.dtype} (type {type(x).__name__}): {advice}"
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -66,8 +74,8 @@ def as_matrix(x: object, name: str, columns: str) -> Tensor:
         )
     if matrix.shape[0] == 0 or matrix.shape[1] == 0:
         raise ValueError(
-            f"{name} is empty: shape {tuple(matrix.shape)}; "
-            f"at least one row and one of {columns} needed"
+            f"{name} is empty: shape {tuple(matrix.shape)}, that is (rows, {columns}); "
+            "give at least one of each"
         )
     if matrix.dtype == torch.bool or matrix.is_complex():
         raise ValueError(f"{name} must hold real numbers; got dtype {matrix.dtype}")
@@ -95,11 +103,6 @@ def check_finite(matrix: Tensor, name: str) -> None:
 
 def as_features(x: object, *, rows: int | None = None, columns: int | None = None) -> Tensor:
     """A feature matrix, with the number of rows and columns that it must have."""
-    if hasattr(x, "toarray"):
-        raise ValueError(
-            f"features are a sparse {type(x).__name__} of shape {getattr(x, 'shape', '?')}; "
-            "a network needs dense ones: reduce them (e.g. TruncatedSVD) or call .toarray()"
-        )
     features = as_matrix(x, "features", "columns")
     if rows is not None and features.shape[0] != rows:
         raise ValueError(f"features have {features.shape[0]} rows, but the scores have {rows}")

@@ -124,7 +124,9 @@ def _check(columns: Tensor, values: Tensor, n: int) -> None:
     real = columns >= 0
     empty = ~real.any(dim=1)
     if bool(empty.any()):
-        raise ValueError(f"row {int(empty.nonzero()[0])} has no candidates at all")
+        raise ValueError(
+            f"row {int(empty.nonzero()[0])} has no candidates at all; leave such rows out"
+        )
     wrong = real & ~torch.isfinite(values)
     if bool(wrong.any()):
         row, place = (int(v) for v in wrong.nonzero()[0])

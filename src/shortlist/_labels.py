@@ -32,6 +32,7 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     if array.ndim != 1:
         raise ValueError(
             f"{name} must be one label for each row, of shape (rows,); got shape {array.shape}"
+            + (f": {name}.ravel()?" if array.ndim == 2 and array.shape[1] == 1 else "")
         )
     if array.dtype.kind == "f":
         raise ValueError(
@@ -50,6 +51,12 @@ def _needs_objects(y: Sequence[object]) -> bool:
 def _plain(label: object) -> object:
     """The label as a person writes it: 'a', not np.str_('a')."""
     return label.item() if isinstance(label, np.generic) else label
+
+
+def column_names(scores: object) -> list[str] | None:
+    """The names of a frame's columns, if it has any; numbered columns have none."""
+    columns = list(getattr(scores, "columns", []))
+    return columns if columns and all(isinstance(c, str) for c in columns) else None
 
 
 class Classes:

@@ -105,7 +105,15 @@ def seed_of(random_state: object) -> int:
 
 def device_of(device: object, inputs: Tensor) -> torch.device:
     """Where to train: "auto" is where the inputs are."""
-    return inputs.device if device == "auto" else torch.device(str(device))
+    if device == "auto":
+        return inputs.device
+    try:
+        return torch.empty(0, device=str(device)).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f'device = {device!r} is not to be had here ({str(error).splitlines()[0]}); "auto" '
+            "is where the inputs are"
+        ) from error
 
 
 def seeded(build: Callable[[], Net], seed: int) -> Net:

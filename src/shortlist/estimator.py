@@ -10,7 +10,13 @@ from typing import Protocol, TypeAlias, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MetaEstimatorMixin,
+    clone,
+    is_regressor,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
@@ -69,8 +75,9 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         paper's `CardinalitySelector`, on features and scores where features are numbers, else on
         scores alone.
     features : "auto", None or callable
-        What the method gets as features: "auto" is X where that is a dense table of numbers,
-        None is nothing, a callable makes them of X.
+        What the method gets as features: "auto" is X where that is a dense table of numbers
+        (what is missing in it becomes its column's mean), None is nothing, a callable makes them
+        of X.
     cv : int, splitter or iterable of (train, test) rows
         Folds of the cross-fitting. (`FrozenEstimator` wraps a classifier that is fitted already.)
     calibration : float
@@ -97,6 +104,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     classes_: NDArray[np.generic]
     estimator_: Classifier
     method_: SetPredictor
+    _means: NDArray[np.floating] | None
 
     def __init__(
         self,
@@ -142,8 +150,17 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         features = self._features(X)
         if features is not None:
             check_consistent_length(X, features)
+        # X may lack values where the classifier copes with that; a network needs them all.
+        means = column_means(features) if self.features == "auto" else None
+        features = fill_missing(features, means)
         seed = seed_of(self.random_state)
         method = self._method(features is not None, seed)
+        if features is None and getattr(method, "inputs", "scores") != "scores":
+            raise ValueError(
+                f"{method!r} needs features, but there are none: X ({type(X).__name__}) is not a "
+                'dense table of numbers, or features=None. Use inputs="scores", or give '
+                "ShortlistClassifier a function that makes features of X: features=..."
+            )
         learning, held_out = self._hold_out(len(labels), method, seed)
 
         x, y_learn = take(X, learning), labels[learning]
@@ -161,10 +178,16 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             scores = _scores(estimator, take(X, held_out), classes)
             method.calibrate(scores, _plain(labels[held_out]), features_of(held_out))
         self.classes_, self.estimator_, self.method_ = classes, estimator, method
+        self._means = means
         return self
 
     def _method(self, has_features: bool, seed: int) -> SetPredictor:
         if self.method is not None:
+            if not (hasattr(self.method, "fit") and hasattr(self.method, "predict_set")):
+                raise ValueError(
+                    "method must be a set predictor, such as CardinalitySelector(cost_weight=0.1); "
+                    f"got {self.method!r}"
+                )
             method: SetPredictor = clone(self.method)
             return method
         return CardinalitySelector(inputs="both" if has_features else "scores", random_state=seed)
@@ -221,9 +244,11 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f'features must be "auto", None or a function of X; got {self.features!r}'
             )
-        if get_tags(self._base()).input_tags.allow_nan:
-            return None  # rows to come may lack values, and a network cannot do without
         return dense_numbers(X)
+
+    def _filled(self, X: object) -> ArrayLike | None:
+        """The features of rows to predict, with what is missing filled in as at fit."""
+        return fill_missing(self._features(X), self._means)
 
     def _checked(self, X: object) -> NDArray[np.floating]:
         """The scores of X. What is wrong with X, the classifier says."""
@@ -239,12 +264,12 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_set(self, X: object, **operating_point: object) -> PredictionSets:
         """The prediction set of each row; arguments go to the method's `predict_set`."""
         scores = self._checked(X)
-        return self.method_.predict_set(scores, self._features(X), **operating_point)
+        return self.method_.predict_set(scores, self._filled(X), **operating_point)
 
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Accuracy and mean size at every operating point of the method."""
         scores = self._checked(X)
-        return self.method_.frontier(scores, _plain(np.asarray(y)), self._features(X))
+        return self.method_.frontier(scores, _plain(np.asarray(y)), self._filled(X))
 
     @available_if(_base_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: object) -> Array:
@@ -293,6 +318,32 @@ def dense_numbers(X: object) -> NDArray[np.generic] | None:
     return array if array.dtype.kind in "iuf" else None
 
 
+def column_means(features: ArrayLike | None) -> NDArray[np.floating] | None:
+    """The mean of each column's known values; 0 where none is known."""
+    if features is None:
+        return None
+    known = np.ma.masked_invalid(np.asarray(features, dtype=np.float64))
+    means: NDArray[np.floating] = np.ma.filled(known.mean(axis=0), 0.0)
+    return means
+
+
+def fill_missing(
+    features: ArrayLike | None, means: NDArray[np.floating] | None
+) -> ArrayLike | None:
+    """Features with each NaN replaced by its column's mean.
+
+    >>> fill_missing(np.array([[1.0, np.nan]]), np.array([5.0, 7.0])).tolist()
+    [[1.0, 7.0]]
+    """
+    if features is None or means is None:
+        return features
+    array = np.asarray(features)
+    missing = np.isnan(array)
+    if not missing.any() or array.shape[1] != len(means):
+        return array
+    return np.where(missing, means.astype(array.dtype), array)
+
+
 def _check_weights(weights: ArrayLike, rows: int) -> NDArray[np.generic]:
     array = np.asarray(weights)
     if array.shape != (rows,):
@@ -312,6 +363,8 @@ def _fit(
     estimator: Classifier, X: object, y: NDArray[np.generic], w: NDArray[np.generic] | None
 ) -> Classifier:
     fresh: Classifier = clone(estimator)
+    if is_regressor(fresh):
+        raise ValueError(f"{fresh!r} is a regressor; a classifier is needed")
     if w is None:
         return fresh.fit(X, y)
     name = "sample_weight"

@@ -70,6 +70,8 @@ class Frontier:
         on the envelope (which mixing two points attains); NaN where it is never reached."""
         accuracies, sizes = self.accuracy[self._best], self.mean_size[self._best]
         asked = np.asarray(accuracy, dtype=np.float64)
+        if ((asked < 0) | (asked > 1)).any():
+            raise ValueError(f"an accuracy lies between 0 and 1; got {accuracy!r}")
         found = np.where(asked > accuracies[-1], np.nan, np.interp(asked, accuracies, sizes))
         return found if asked.ndim else float(found)
 
@@ -93,7 +95,8 @@ class Frontier:
         )
 
     def plot(self, ax: Axes | None = None, **style: object) -> Axes:
-        """Draw the points and the envelope, accuracy against mean size as in the paper."""
+        """Draw the envelope, accuracy against mean size as in the paper, and, as faint dots, all
+        points. `ax.legend()` then names the curves."""
         from matplotlib import pyplot as plt
 
         axes: Axes = plt.subplots()[1] if ax is None else ax

@@ -158,7 +158,10 @@ class Ranking:
         if classes is not None:
             n_classes = len(classes) if n_classes is None else n_classes
         if n_classes is None:
-            raise ValueError("from_candidates needs n_classes (how many classes there are in all)")
+            raise ValueError(
+                "from_candidates needs n_classes (how many classes there are in all), or, for "
+                "labels with names, classes=[...] (all their names)"
+            )
         known = Classes(check_count(n_classes, "n_classes", least=2), classes)
         columns, values = read_candidates(labels, scores, known)
         # A stable sort keeps the order of ties; padding goes last and is cut off where no row

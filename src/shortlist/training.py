@@ -43,6 +43,10 @@ class History:
     def __len__(self) -> int:
         return len(self.loss)
 
+    def __repr__(self) -> str:
+        kept = ", ".join(map(str, self.best_epoch))
+        return f"History({len(self)} epochs, weights of epoch {kept} kept, {self.seconds:.1f} s)"
+
 
 def train(
     network: nn.Module,

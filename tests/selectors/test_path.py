@@ -213,6 +213,8 @@ def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
         reduction = "none"
 
         def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
+            if scores.ndim == 2:  # the trial of two sets that comes first
+                return scores.sum(dim=-1)
             broken = torch.tensor([1.0, 1.0, torch.nan, 1.0])[:, None]
             return scores.sum(dim=-1) * broken
 

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike
-from shortlist._labels import Classes
+from shortlist._labels import Classes, column_names, label_array
 from shortlist.families import Family
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking, as_ranking
@@ -69,7 +69,12 @@ class SetPredictor(BaseEstimator, ABC):
         if classes is not None:
             ranking = self._named(ranking, Classes(ranking.n_classes, classes))
         elif ranking.classes.values is None:
-            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes))
+            names = column_names(scores)
+            # A frame of scores names its columns; integer labels count them all the same.
+            named = names is not None and label_array(y).dtype.kind not in "iub"
+            ranking = ranking.with_classes(
+                Classes.infer(y, ranking.n_classes, names if named else None)
+            )
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
         return ranking, index, score_type(ranking, self.score_type)
 
@@ -90,6 +95,11 @@ class SetPredictor(BaseEstimator, ABC):
                 f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}; "
                 "give a column for each, in the same order"
             )
+        names, known = column_names(scores), self._classes.array().tolist()
+        if names is not None and names != known and set(names) == set(known):
+            raise ValueError(
+                f"the scores' columns are {names}, but fit saw {known}; give them in that order"
+            )
         return self._named(ranking, self._classes)
 
     def _named(self, ranking: Ranking, classes: Classes) -> Ranking:
@@ -104,6 +114,15 @@ class SetPredictor(BaseEstimator, ABC):
     def _labelled(self, scores: ArrayLike | Ranking, y: ArrayLike) -> tuple[Ranking, Tensor]:
         ranking = self._ranking(scores)
         return ranking, ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+
+
+def as_family(family: object, default: Family) -> Family:
+    """The family to choose from."""
+    if family is None:
+        return default
+    if not isinstance(family, Family):
+        raise ValueError(f"family must be a Family, such as TopK([1, 2, 4]); got {family!r}")
+    return family
 
 
 def check_depth(family: Family, ranking: Ranking) -> None:

@@ -20,7 +20,7 @@ from shortlist.frontier import Frontier
 from shortlist.losses import from_name
 from shortlist.networks import Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking, best
-from shortlist.selectors._base import SetPredictor, check_depth, frontier_of_choices
+from shortlist.selectors._base import SetPredictor, as_family, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
 from shortlist.training import History, train
 
@@ -73,7 +73,7 @@ class CardinalityBase(SetPredictor):
         settings = settings_of(self, loss)
         dtype = _dtype(self.dtype)
         ranking, index, kind = self._open(scores, y, classes)
-        family = TopK.doubling(ranking.depth) if self.family is None else self.family
+        family = as_family(self.family, TopK.doubling(ranking.depth))
         family.check(ranking)
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, kind, self.score_depth)
@@ -235,6 +235,7 @@ def _check_outputs(network: nn.Module, x: Tensor, n_out: int) -> None:
 
 def _as_loss(model: CardinalityBase) -> nn.Module:
     if isinstance(model.loss, nn.Module):
+        _check_loss(model.loss, _dtype(model.dtype))
         return model.loss
     if not isinstance(model.loss, str):
         raise ValueError(f"loss must be a name or a module of (scores, costs); got {model.loss!r}")
@@ -242,6 +243,20 @@ def _as_loss(model: CardinalityBase) -> nn.Module:
     return from_name(
         model.loss, q=model.q, rho=model.rho, cost_sensitive=True, reduction="none", validate=False
     )
+
+
+@torch.no_grad()
+def _check_loss(loss: nn.Module, dtype: torch.dtype) -> None:
+    """Try a loss of the user's own: a high score for the cheap set must cost less."""
+    costs = torch.tensor([[0.0, 1.0]], dtype=dtype)
+    good, bad = torch.tensor([[[1.0, -1.0]], [[-1.0, 1.0]]], dtype=dtype)
+    hint = "a loss takes (scores, costs), as sl.losses.CostSensitiveCompSumLoss does"
+    try:
+        backwards = bool(_mean_loss(loss, bad, costs) < _mean_loss(loss, good, costs))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{loss!r} does not fit: {hint} ({error})") from error
+    if backwards:
+        raise ValueError(f"{loss!r} prefers the set that costs more: {hint}")
 
 
 def _mean_loss(loss: nn.Module, outputs: Tensor, costs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from shortlist._arrays import ArrayLike, check_count
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking
-from shortlist.selectors._base import SetPredictor, frontier_of_choices
+from shortlist.selectors._base import SetPredictor, as_family, frontier_of_choices
 from shortlist.sets import NO_PROMISE, PredictionSets
 
 
@@ -51,7 +51,7 @@ class FixedSelector(SetPredictor):
     ) -> FixedSelector:
         """Check the family against the scores; there is nothing to learn."""
         ranking, _, kind = self._open(scores, y, classes)
-        family = TopK.dense(ranking.depth) if self.family is None else self.family
+        family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
         self._member(family)
         self.family_ = family

@@ -1,0 +1,93 @@
+"""What a new user stumbles on, each with the answer that they should get."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+
+import shortlist as sl
+
+RNG = np.random.default_rng(0)
+SCORES = 3 * RNG.normal(size=(300, 5))
+NAMES = list("edcba")  # not in sorted order
+Y = SCORES.argmax(axis=1)
+X = RNG.normal(size=(300, 4)) + Y[:, None]
+
+
+def selector(**parameters: object) -> sl.CardinalitySelector:
+    return sl.CardinalitySelector(inputs="scores", max_epochs=5, **parameters)  # type: ignore[arg-type]
+
+
+def test_a_frames_columns_are_the_classes() -> None:
+    frame, labels = pd.DataFrame(SCORES, columns=NAMES), np.array(NAMES)[Y]
+    model = selector().fit(frame, labels)
+    assert model.classes_.tolist() == NAMES
+    assert model.predict_set(frame).accuracy(labels) == 1.0  # the scores are perfect
+    with pytest.raises(ValueError, match=r"columns are \['a'.*fit saw \['e'"):
+        model.predict_set(frame[sorted(NAMES)])
+    assert selector().fit(frame, Y).classes_.tolist() == [0, 1, 2, 3, 4]  # integers count columns
+    with pytest.raises(ValueError, match=r"'gnu' is not one of the 5 classes: 'e'"):
+        selector().fit(frame, ["gnu"] * 300)
+
+
+def test_a_loss_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"CrossEntropyLoss.*prefers the set that costs more"):
+        selector(loss=torch.nn.CrossEntropyLoss()).fit(SCORES, Y)
+    with pytest.raises(ValueError, match=r"CompSumLoss.*takes \(scores, costs\)"):
+        selector(loss=sl.losses.CompSumLoss("log")).fit(SCORES, Y)
+    for loss in (
+        sl.losses.CostSensitiveCompSumLoss("mae"),
+        sl.losses.CostSensitiveConstrainedLoss("margin", reduction="none"),
+    ):
+        selector(loss=loss).fit(SCORES, Y)
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda: selector(family=[1, 2, 4]).fit(SCORES, Y), r"such as TopK.*got \[1, 2, 4\]"),
+        (lambda: sl.FixedSelector([1, 2]).fit(SCORES, Y), r"such as TopK.*got \[1, 2\]"),  # type: ignore[arg-type]
+        (lambda: selector(device="gpu").fit(SCORES, Y), "device = 'gpu' is not to be had"),
+        (lambda: selector().fit(scipy.sparse.csr_array(SCORES), Y), r"sparse.*\.toarray\(\)"),
+        (lambda: selector().fit([["car", "bus"]], [0]), "numbers.*Ranking.from_candidates"),
+        (lambda: selector().fit(SCORES, Y[:, None]), r"shape \(300, 1\): y\.ravel\(\)\?"),
+        (lambda: sl.ShortlistClassifier(Ridge()).fit(X, Y), r"Ridge\(\) is a regressor"),  # type: ignore[arg-type]
+        (lambda: sl.ShortlistClassifier(method="topk").fit(X, Y), "set predictor.*got 'topk'"),  # type: ignore[arg-type]
+        (
+            lambda: sl.ShortlistClassifier(method=sl.CardinalitySelector()).fit(
+                scipy.sparse.csr_array(X), Y
+            ),
+            r"needs features.*csr_array.*inputs=\"scores\"",
+        ),
+        (lambda: sl.Ranking.from_candidates([["a"]], [[0.5]]), r"classes=\[\.\.\.\]"),
+        (lambda: sl.Frontier([0.5], [1.0], [1]).size_at(95), "between 0 and 1; got 95"),
+    ],
+)
+def test_messages(fit: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit()  # type: ignore[operator]
+
+
+def test_classifiers_that_take_missing_values_get_sets_too() -> None:
+    both = sl.CardinalitySelector(inputs="both", max_epochs=3)
+    gaps = X.copy()
+    gaps[::7, 1] = np.nan
+    for classifier in (
+        RandomForestClassifier(10, random_state=0),
+        make_pipeline(SimpleImputer(), LogisticRegression(max_iter=1000)),
+    ):
+        model = sl.ShortlistClassifier(classifier, method=both).fit(X, Y)
+        # A missing value counts as its column's mean: the selector sees an ordinary row.
+        filled = np.where(np.isnan(gaps), X.mean(axis=0), gaps)
+        scores = model.predict_proba(gaps)
+        assert model.predict_set(gaps) == model.method_.predict_set(scores, filled)
+        assert (
+            len(sl.ShortlistClassifier(classifier, method=both).fit(gaps, Y).predict_set(X)) == 300
+        )
