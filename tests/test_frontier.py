@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 import matplotlib as mpl
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shortlist as sl
+from shortlist._arrays import row_blocks
 from shortlist.frontier import Frontier
 
 mpl.use("Agg")
@@ -130,6 +133,229 @@ def test_plot_draws_points_and_envelope_on_labelled_axes():
     assert axes.get_lines()[2].get_color() == "red"
     assert axes.get_legend_handles_labels()[1] == ["some", "other"]
     plt.close("all")
+
+
+# Bands
+
+TRUE_ACCURACY = np.array([0.55, 0.7, 0.82, 0.9, 0.95])
+TRUE_SIZE = np.array([1.5, 2.5, 3.5, 5.5, 7.5])
+
+
+def draw(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hits and sizes of rows, some of which are hard, whose true curve is known."""
+    hard = rng.random((rows, 1))
+    sizes = np.floor(TRUE_SIZE) + (hard < 0.5)  # half of the rows have one label more
+    return rng.random((rows, 1)) < TRUE_ACCURACY, sizes.astype(np.int64)
+
+
+def kept(hits, sizes, **options) -> Frontier:
+    return Frontier(
+        hits.mean(axis=0), sizes.mean(axis=0), range(hits.shape[1]), rows=(hits, sizes), **options
+    )
+
+
+def test_the_band_covers_the_true_curve_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    asked = np.array([0.6, 0.75, 0.85, 0.9])
+    truth = np.interp(asked, TRUE_ACCURACY, TRUE_SIZE)
+    draws, level = 250, 0.8
+    covered = np.zeros(len(asked))
+    for _ in range(draws):
+        _, low, high = kept(*draw(rng, 300)).band(asked, level=level, resamples=150)
+        covered += (low <= truth) & (truth <= high)
+    error = 4 * math.sqrt(level * (1 - level) / draws)
+    assert (covered / draws > level - error).all(), covered / draws
+    assert (covered / draws < level + error).all(), covered / draws
+
+
+def test_the_band_by_brute_force():
+    """Against curves made of rows drawn again one at a time, with the same seed."""
+    hits, sizes = draw(np.random.default_rng(1), 40)
+    asked, resamples = [0.6, 0.8, 0.9], 30
+    rng = np.random.default_rng(5)
+    curves = []
+    for _ in range(resamples):
+        again = rng.integers(40, size=40)
+        curves.append(kept(hits[again], sizes[again]).size_at(asked))
+    found = np.sort(np.nan_to_num(curves, nan=np.inf), axis=0)
+    band = kept(hits, sizes).band(asked, level=0.8, resamples=resamples, seed=5)
+    np.testing.assert_array_equal(band.accuracy, asked)
+    np.testing.assert_allclose(band.low, found[2])  # 0.1 · 29 = 2.9, rounded outwards
+    expected = np.where(np.isinf(found[27]), np.nan, found[27])
+    np.testing.assert_allclose(band.high, expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_band_brackets_the_curve_and_shrinks(seed):
+    rng = np.random.default_rng(seed)
+    small, large = kept(*draw(rng, 1000)), kept(*draw(rng, 16_000))
+    asked = np.array([0.62, 0.76, 0.86])
+    widths = []
+    for curve in (small, large):
+        accuracy, low, high = curve.band(asked, seed=seed)
+        np.testing.assert_array_equal(accuracy, asked)
+        assert (low <= curve.size_at(asked)).all()
+        assert (curve.size_at(asked) <= high).all()
+        widths.append(high - low)
+        narrow = curve.band(asked, seed=seed, level=0.5)
+        assert (low <= narrow.low).all()
+        assert (narrow.high <= high).all()
+    # Sixteen times the rows: a quarter of the width.
+    assert ((widths[0] / widths[1] > 2.5) & (widths[0] / widths[1] < 6.5)).all()
+
+
+def test_the_seed_decides():
+    curve = kept(*draw(np.random.default_rng(2), 200))
+    first, again, other = curve.band(), curve.band(), curve.band(seed=1)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first.low, other.low)
+
+
+def test_the_order_of_the_points_does_not_matter():
+    hits, sizes = draw(np.random.default_rng(3), 100)
+    order = [3, 0, 4, 2, 1]
+    np.testing.assert_array_equal(
+        kept(hits, sizes).band(), kept(hits[:, order], sizes[:, order]).band()
+    )
+
+
+def test_blocks_do_not_change_the_band(monkeypatch):
+    curve = kept(*draw(np.random.default_rng(4), 90))
+    whole = curve.band(resamples=25)
+    for elements in (1, 200, 1000):
+
+        def small(rows, width, elements=elements):
+            return row_blocks(rows, width, elements)
+
+        monkeypatch.setattr("shortlist.frontier.row_blocks", small)
+        np.testing.assert_array_equal(curve.band(resamples=25), whole)
+
+
+def test_the_default_accuracies_span_the_envelope():
+    curve = kept(*draw(np.random.default_rng(5), 300))
+    accuracy, low, high = curve.band()
+    assert accuracy.shape == low.shape == high.shape == (50,)
+    assert (accuracy[0], accuracy[-1]) == (curve.accuracy[0], curve.accuracy[-1])
+    assert np.isnan(high[-1])  # half of the draws fall short of the last point's accuracy
+    assert not np.isnan(low).any()
+    assert not np.isnan(high[:25]).any()
+
+
+def test_accuracies_that_are_not_reached_have_no_band():
+    hits, sizes = draw(np.random.default_rng(6), 300)
+    band = kept(hits, sizes).band([0.7, 0.999])
+    assert np.isnan(band.low).tolist() == np.isnan(band.high).tolist() == [False, True]
+
+
+def test_rows_that_are_all_alike_leave_no_doubt():
+    hits, sizes = np.tile([[False, True]], (20, 1)), np.tile([[1, 3]], (20, 1))
+    accuracy, low, high = kept(hits, sizes).band(0.5)
+    assert (accuracy.tolist(), low.tolist(), high.tolist()) == ([0.5], [2.0], [2.0])
+    one = kept(hits[:1], sizes[:1]).band([0.0, 0.25, 1.0], resamples=1)
+    assert one.low.tolist() == one.high.tolist() == [1.0, 1.5, 3.0]
+
+
+def test_one_point():
+    rng = np.random.default_rng(7)
+    hits, sizes = rng.random((80, 1)) < 0.8, rng.integers(1, 5, size=(80, 1))
+    curve = kept(hits, sizes)
+    _, low, high = curve.band([0.1, curve.accuracy[0]])
+    # Any draw reaches the first: its size is the mean's.
+    assert low[0] < curve.mean_size[0] < high[0]
+    assert np.isnan(high[1])
+
+
+def test_the_envelope_keeps_its_rows():
+    hits, sizes = draw(np.random.default_rng(8), 120)
+    wide = np.insert(sizes, 1, 90, axis=1)  # a point that is beaten by all that come after
+    curve = kept(np.insert(hits, 1, hits[:, 0], axis=1), wide)
+    envelope = curve.envelope()
+    assert len(envelope) == 5
+    np.testing.assert_array_equal(envelope.rows[0], hits)
+    np.testing.assert_array_equal(envelope.rows[1], sizes)
+    np.testing.assert_array_equal(envelope.band(), kept(hits, sizes).band())
+    assert frontier([(0.5, 1.0)]).envelope().rows is None
+
+
+def test_rows_take_little_memory_and_are_the_frontiers_own():
+    hits, sizes = draw(np.random.default_rng(9), 50)
+    curve = kept(hits, sizes)
+    assert [part.dtype for part in curve.rows] == [np.bool_, np.int16]
+    before = curve.band()
+    hits[:], sizes[:] = False, 1
+    np.testing.assert_array_equal(curve.band(), before)
+    assert kept(hits, sizes * 40_000).rows[1].dtype == np.int32
+    assert kept(hits, sizes / 2).rows[1].dtype == np.float32
+
+
+def test_plot_shades_the_band():
+    from matplotlib import pyplot as plt
+
+    curve = kept(*draw(np.random.default_rng(10), 200), name="some")
+    axes = curve.plot(band=True, color="red")
+    (shade,) = axes.collections
+    (path,) = shade.get_paths()
+    _, low, high = curve.band()
+    inside = ~np.isnan(high)
+    assert path.vertices[:, 0].min() == pytest.approx(low[inside].min())
+    assert path.vertices[:, 0].max() == pytest.approx(np.nanmax(high))
+    assert shade.get_facecolor()[0][:3].tolist() == [1.0, 0.0, 0.0]
+    assert axes.get_legend_handles_labels()[1] == ["some"]  # the band has no entry of its own
+    assert not curve.plot().collections
+    plt.close("all")
+
+
+def test_a_band_needs_rows():
+    from matplotlib import pyplot as plt
+
+    plain = frontier([(0.5, 1.0), (1.0, 3.0)])
+    with pytest.raises(ValueError, match=r"did not keep it; make it with rows=\(hits, sizes\)"):
+        plain.band()
+    with pytest.raises(ValueError, match="did not keep it"):
+        plain.plot(band=True)
+    assert not plt.get_fignums()  # nothing half-drawn is left
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"level": 1}, "level must lie strictly between 0 and 1; got 1"),
+        ({"level": 95}, "got 95"),
+        ({"resamples": 0}, "resamples must be an integer of at least 1; got 0"),
+        ({"accuracy": [0.5, 95]}, "an accuracy lies between 0 and 1; got [0.5, 95]"),
+    ],
+)
+def test_bands_that_are_refused(options, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        kept(*draw(np.random.default_rng(0), 20)).band(**options)
+
+
+@pytest.mark.parametrize(
+    ("hits", "sizes", "said"),
+    [
+        ([[True]], [[1]], "each of shape (rows, 2 points); got shapes (1, 1) and (1, 1)"),
+        ([[True, False]], [[1, 2], [1, 2]], "got shapes (1, 2) and (2, 2)"),
+        ([True, False], [1, 2], "got shapes (2,) and (2,)"),
+        ([[1, 0]], [[1, 2]], "hits of a Frontier must be booleans; got int64"),
+        ([[True, False]], [[1, 2]], "the means of the 1 rows of a Frontier are not"),
+        ([[False, True]], [[2, 1]], "the means of the 1 rows of a Frontier are not"),
+        (np.empty((0, 2), bool), np.empty((0, 2)), "the means of the 0 rows"),
+    ],
+)
+def test_rows_that_are_refused(hits, sizes, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Frontier([0.0, 1.0], [1.0, 2.0], [1, 2], rows=(hits, sizes))
+
+
+def test_set_predictors_keep_their_rows():
+    rng = np.random.default_rng(11)
+    scores, y = rng.random((60, 5)), rng.integers(5, size=60)
+    family = sl.TopK([1, 2, 5])
+    curve = sl.FixedSelector(family).fit(scores, y).frontier(scores, y)
+    np.testing.assert_array_equal(curve.rows[0], family.hits(scores, y))
+    np.testing.assert_array_equal(curve.rows[1], family.sizes(scores))
+    _, low, high = curve.band([curve.accuracy[1]])
+    assert low[0] < 2 < high[0]
 
 
 @pytest.mark.parametrize(

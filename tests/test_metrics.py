@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -110,3 +111,126 @@ def test_labels_that_are_refused():
             metrics.accuracy(sets, y)
         with pytest.raises(ValueError, match=said):
             metrics.cardinality_loss(sets, y, cost_weight=0.1)
+
+
+# Beyond the averages
+
+
+def brute_violation(lists, y, accuracy, bins, least_rows) -> float:
+    gaps = []
+    for low, high in zip([-1, *bins], [*bins, math.inf], strict=True):
+        inside = [
+            label in row for row, label in zip(lists, y, strict=True) if low < len(row) <= high
+        ]
+        if len(inside) >= least_rows:
+            gaps.append(abs(sum(inside) / len(inside) - accuracy))
+    return max(gaps, default=math.nan)
+
+
+@given(
+    cases,
+    st.floats(0.01, 0.99),
+    st.lists(st.integers(0, 7), unique=True, max_size=4).map(sorted),
+    st.integers(1, 4),
+    st.randoms(),
+)
+@settings(max_examples=120, deadline=None)
+def test_the_violation_by_brute_force_in_any_order(rows, accuracy, bins, least_rows, random):
+    lists, y = [row for row, _ in rows], [label for _, label in rows]
+    options = {"bins": bins, "least_rows": least_rows}
+    sets = PredictionSets.from_lists(lists, n_classes=6)
+    got = metrics.size_stratified_violation(sets, y, accuracy, **options)
+    assert got == pytest.approx(brute_violation(lists, y, accuracy, bins, least_rows), nan_ok=True)
+    order = random.sample(range(len(y)), len(y))
+    shuffled = metrics.size_stratified_violation(
+        sets[order], [y[i] for i in order], accuracy, **options
+    )
+    assert shuffled == got or math.isnan(got)
+
+
+def sets_of_sizes(sizes, n_classes=200) -> PredictionSets:
+    return PredictionSets.from_lists([range(size) for size in sizes], n_classes=n_classes)
+
+
+@pytest.mark.parametrize(
+    ("size", "stratum"),
+    [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (10, 2), (11, 3), (100, 3), (101, 4), (199, 4)],
+)
+def test_the_strata_are_those_of_the_paper(size, stratum):
+    """A set that misses, beside three of another size that do not: they are averaged only if both
+    sizes are of one stratum."""
+    for other, there in enumerate([1, 3, 10, 100, 150]):
+        sets = sets_of_sizes([size, there, there, there])
+        got = metrics.size_stratified_violation(sets, [199, 0, 0, 0], 0.75, least_rows=1)
+        assert got == (0.0 if other == stratum else 0.75)
+
+
+def test_strata_of_few_rows_are_left_out():
+    sets, y = sets_of_sizes([1] * 30 + [5] * 29), [0] * 27 + [199] * 32
+    assert metrics.size_stratified_violation(sets, y, 0.9) == pytest.approx(0)
+    assert metrics.size_stratified_violation(sets, y, 0.9, least_rows=29) == pytest.approx(0.9)
+    assert math.isnan(metrics.size_stratified_violation(sets, y, 0.9, least_rows=31))
+
+
+def test_a_surplus_counts_as_much_as_a_shortfall():
+    sets = sets_of_sizes([1] * 40)
+    assert metrics.size_stratified_violation(sets, [0] * 40, 0.9) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"accuracy": 1.5}, "accuracy must lie strictly between 0 and 1; got 1.5"),
+        ({"bins": [3, 1]}, "bins must increase; got [3, 1]"),
+        ({"bins": [1, 1]}, "bins must increase; got [1, 1]"),
+        ({"bins": [0.5]}, "each size of bins must be an integer of at least 0; got 0.5"),
+        ({"least_rows": 0}, "least_rows must be an integer of at least 1; got 0"),
+        ({"y": [0]}, "y has 1 labels"),
+    ],
+)
+def test_strata_that_are_refused(options, said):
+    arguments = {"y": [0, 0], "accuracy": 0.9} | options
+    with pytest.raises(ValueError, match=re.escape(said)):
+        metrics.size_stratified_violation(sets_of_sizes([1, 2]), **arguments)
+
+
+@given(cases, st.randoms())
+@settings(max_examples=80, deadline=None)
+def test_accuracy_by_class_by_brute_force_in_any_order(rows, random):
+    lists, y = [row for row, _ in rows], [label for _, label in rows]
+    sets = PredictionSets.from_lists(lists, n_classes=6)
+    got = metrics.class_accuracy(sets, y)
+    assert got.shape == (6,)
+    for label in range(6):
+        held = [label in row for row, right in zip(lists, y, strict=True) if right == label]
+        assert got[label] == pytest.approx(sum(held) / len(held) if held else math.nan, nan_ok=True)
+    order = random.sample(range(len(y)), len(y))
+    np.testing.assert_array_equal(metrics.class_accuracy(sets[order], [y[i] for i in order]), got)
+    weights = np.bincount(y, minlength=6) / len(y)
+    assert np.nansum(got * weights) == pytest.approx(metrics.accuracy(sets, y))
+
+
+def test_accuracy_by_class_goes_with_the_classes():
+    names = np.array(["b", "a", "c"])
+    ranking = Ranking.from_scores(torch.eye(3), classes=names)
+    sets = PredictionSets.from_ranking(ranking, torch.tensor([1, 1, 1]))
+    got = metrics.class_accuracy(sets, ["b", "b", "c"])
+    np.testing.assert_array_equal(got, [0.5, np.nan, 1.0])
+    assert dict(zip(sets.classes.tolist(), got, strict=True))["c"] == 1.0
+    with pytest.raises(ValueError, match="'d' is not one of"):
+        metrics.class_accuracy(sets, ["b", "b", "d"])
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_the_share_of_single_labels(sizes):
+    got = metrics.single_share(sets_of_sizes(sizes, 5))
+    assert got == pytest.approx(sizes.count(1) / len(sizes))
+    assert metrics.single_share(sets_of_sizes(sorted(sizes), 5)) == got
+
+
+def test_no_rows_have_no_shares():
+    none = PredictionSets.from_lists([], n_classes=3)
+    assert math.isnan(metrics.single_share(none))
+    assert math.isnan(metrics.size_stratified_violation(none, [], 0.9))
+    assert np.isnan(metrics.class_accuracy(none, [])).tolist() == [True] * 3

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from shortlist._version import __version__
 
 if TYPE_CHECKING:
-    from shortlist import costs, datasets, losses, metrics
+    from shortlist import conformal, costs, datasets, guarantee, losses, metrics
+    from shortlist.comparison import Comparison, compare
+    from shortlist.conformal import Conformal, DenisHebiri, SplitConformal
     from shortlist.estimator import ShortlistClassifier
     from shortlist.families import Custom, Family, Threshold, TopK
     from shortlist.frontier import Frontier
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
         CardinalityPath,
         CardinalitySelector,
         FixedSelector,
+        PlugInSelector,
         SetPredictor,
+        Shortlister,
     )
     from shortlist.sets import PredictionSets
+    from shortlist.temperature import fit_temperature
 
 __all__ = [
     "Ranking",
@@ -33,21 +38,31 @@ __all__ = [
     "TopK",
     "Threshold",
     "Custom",
+    "Conformal",
+    "DenisHebiri",
     "SetPredictor",
+    "Shortlister",
+    "SplitConformal",
+    "PlugInSelector",
     "FixedSelector",
     "CardinalitySelector",
     "CardinalityPath",
     "LinearClassifier",
     "ShortlistClassifier",
     "Frontier",
+    "compare",
+    "Comparison",
+    "fit_temperature",
+    "conformal",
     "costs",
     "datasets",
+    "guarantee",
     "losses",
     "metrics",
     "__version__",
 ]
 
-_MODULES = ("costs", "datasets", "losses", "metrics")
+_MODULES = ("conformal", "costs", "datasets", "guarantee", "losses", "metrics")
 _HOME = {
     "Ranking": "ranking",
     "PredictionSets": "sets",
@@ -55,13 +70,21 @@ _HOME = {
     "TopK": "families",
     "Threshold": "families",
     "Custom": "families",
+    "Conformal": "conformal",
+    "DenisHebiri": "conformal",
+    "SplitConformal": "conformal",
     "SetPredictor": "selectors",
+    "Shortlister": "selectors",
+    "PlugInSelector": "selectors",
     "FixedSelector": "selectors",
     "CardinalitySelector": "selectors",
     "CardinalityPath": "selectors",
     "LinearClassifier": "linear",
     "ShortlistClassifier": "estimator",
     "Frontier": "frontier",
+    "compare": "comparison",
+    "Comparison": "comparison",
+    "fit_temperature": "temperature",
 }
 
 

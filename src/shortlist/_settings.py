@@ -34,6 +34,11 @@ class Training:
     validation_fraction: float = 0.1
     clip_norm: float | None = None
     fewest_steps: int = 1
+    decoupled: bool = False
+    """Weight decay apart from the gradient (AdamW), rather than as L2 regularisation."""
+    averaging: float = 0.0
+    """Share of the running average of the weights that a step keeps; 0: no average. Where there
+    is one, it is what is judged and kept."""
     seed: int = 0
 
     def passes(self, rows: int) -> int:
@@ -58,6 +63,8 @@ class Training:
             raise ValueError(
                 f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}"
             )
+        if not 0 <= self.averaging < 1:
+            raise ValueError(f"averaging must lie in [0, 1); got {self.averaging!r}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm must be positive or None; got {self.clip_norm!r}")
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shortlist._arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
 from shortlist.ranking import Ranking, as_ranking
+from shortlist.scores import ScoreType
 from shortlist.sets import NO_PROMISE, PredictionSets, check_distinct
 
 
@@ -43,6 +44,11 @@ class Family(ABC):
     def check(self, ranking: Ranking) -> None:  # noqa: B027 (a family may accept every ranking)
         """Raise if the family does not fit the ranking. Asked at fit, and of dense scores: later
         batches of candidates may be shorter, and are then listed to their end."""
+
+    def fitted(self, ranking: Ranking, index: Tensor, kind: ScoreType) -> Family:
+        """The family as a selector uses it that is fitted on these rows: itself, unless its
+        members depend on data and have not met any."""
+        return self
 
     def hits_of(self, ranking: Ranking, index: Tensor) -> Tensor:
         """Whether each member's set holds the label: bool of shape (rows, |K|)."""

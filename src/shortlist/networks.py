@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -57,56 +59,78 @@ def from_zero(network: nn.Sequential) -> nn.Sequential:
     return network
 
 
-def perceptron(n_in: int, n_out: int, width: int = 128, hidden: int = 2) -> nn.Sequential:
+def perceptron(
+    n_in: int,
+    n_out: int,
+    width: int = 128,
+    hidden: int = 2,
+    *,
+    dropout: float = 0.0,
+    input_dropout: float = 0.0,
+) -> nn.Sequential:
     """The paper's selector: `hidden` ReLU layers of `width` units (none: a linear map)."""
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout else []
     for _ in range(hidden):
         layers += [nn.Linear(n_in, width), nn.ReLU()]
+        layers += [nn.Dropout(dropout)] if dropout else []
         n_in = width
     return nn.Sequential(*layers, nn.Linear(n_in, n_out))
 
 
 class Stack(nn.Module):
-    """Copies of one perceptron, trained together as batched matrix products.
+    """Perceptrons of one shape, trained together as batched matrix products.
 
-    Takes a batch (rows, inputs) that all members share and gives (members, rows, outputs). All
-    members start as `prototype`: Linear layers with a ReLU between each and the next. Every
+    Takes a batch (rows, inputs) that all members share and gives (members, rows, outputs). Every
     parameter has the member as its first axis, so that members never touch one another.
+
+    Parameters
+    ----------
+    prototype : nn.Sequential, or a list of them
+        Linear layers with a ReLU between each and the next, and Dropout before any of them
+        (members share what is dropped of the input). One: all members start as it; several: each
+        member as its own.
+    members : int, optional
+        How many, if there is one prototype.
     """
 
-    def __init__(self, prototype: nn.Sequential, members: int) -> None:
+    def __init__(
+        self, prototype: nn.Sequential | Sequence[nn.Sequential], members: int | None = None
+    ) -> None:
         super().__init__()
-        self.members = members
+        each = [prototype] * (members or 1) if isinstance(prototype, nn.Sequential) else prototype
+        self.members = len(each)
+        layers = [_linear_layers(one) for one in each]
+        self.dropouts = [dropout for dropout, _ in layers[0]]
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for i, layer in enumerate(prototype):
-            if i % 2 == 0 and isinstance(layer, nn.Linear) and layer.bias is not None:
-                weight, bias = layer.weight.detach(), layer.bias.detach()
-                self.weights.append(nn.Parameter(weight.T.repeat(members, 1, 1)))
-                self.biases.append(nn.Parameter(bias.repeat(members, 1, 1)))
-            elif i % 2 == 0 or not isinstance(layer, nn.ReLU):
-                raise ValueError(
-                    "a Stack is made of Linear layers (with bias) and a ReLU between each and the "
-                    f"next; layer {i} is {layer}"
-                )
-        if len(prototype) % 2 == 0:
-            raise ValueError(f"a Stack must end with a Linear layer; got {prototype}")
+        for i in range(len(layers[0])):
+            linear = [of_one[i][1] for of_one in layers]
+            weights = torch.stack([layer.weight.detach().T for layer in linear])
+            biases = torch.stack([layer.bias.detach()[None] for layer in linear])
+            self.weights.append(nn.Parameter(weights.contiguous()))
+            self.biases.append(nn.Parameter(biases))
 
     def forward(self, x: Tensor) -> Tensor:
         h = x
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if i:
+                h = torch.relu(h)
+            if self.training and self.dropouts[i]:
+                h = nn.functional.dropout(h, self.dropouts[i])
             if i == 0:
                 # One product for all members: their first layers see the same input.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
-                h = (x @ wide).view(len(x), self.members, -1).transpose(0, 1) + bias
+                h = (h @ wide).view(len(x), self.members, -1).transpose(0, 1) + bias
             else:
-                h = torch.baddbmm(bias, torch.relu(h), weight)
+                h = torch.baddbmm(bias, h, weight)
         return h
 
     def member(self, index: int) -> nn.Sequential:
         """One member as an ordinary perceptron, with weights of its own."""
         layers: list[nn.Module] = []
-        for weight, bias in zip(self.weights, self.biases, strict=True):
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            layers += [nn.ReLU()] if i else []
+            layers += [nn.Dropout(self.dropouts[i])] if self.dropouts[i] else []
             # Made without initial weights, which would be drawn from the global generator.
             n_in, n_out = weight.shape[1:]
             layer = nn.Linear(n_in, n_out, device="meta", dtype=weight.dtype)
@@ -114,5 +138,47 @@ class Stack(nn.Module):
             with torch.no_grad():
                 layer.weight.copy_(weight[index].T)
                 layer.bias.copy_(bias[index, 0])
-            layers += [layer, nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
+            layers.append(layer)
+        return nn.Sequential(*layers).train(self.training)
+
+
+def _linear_layers(prototype: nn.Sequential) -> list[tuple[float, nn.Linear]]:
+    """The Linear layers of a perceptron, each with the share that is dropped before it."""
+    found: list[tuple[float, nn.Linear]] = []
+    dropout, relu = 0.0, True  # the first layer needs no ReLU before it
+    for i, layer in enumerate(prototype):
+        if isinstance(layer, nn.Linear) and layer.bias is not None and relu:
+            found.append((dropout, layer))
+            dropout, relu = 0.0, False
+        elif isinstance(layer, nn.ReLU) and found and not relu:
+            relu = True
+        elif isinstance(layer, nn.Dropout) and relu and not dropout:
+            dropout = layer.p
+        else:
+            raise ValueError(
+                "a Stack is made of Linear layers (with bias) and a ReLU between each and the "
+                f"next, with Dropout before any; layer {i} is {layer}"
+            )
+    if not found or relu:
+        raise ValueError(f"a Stack must end with a Linear layer; got {prototype}")
+    return found
+
+
+class Residual(nn.Module):
+    """`scale * prior + network(x)` for every member of a stack, with a scale of its own.
+
+    With a last layer of zeros it starts at the scaled prior itself.
+    """
+
+    def __init__(self, standardize: Standardize, stack: Stack, scale: float = 1.0) -> None:
+        super().__init__()
+        self.standardize, self.stack = standardize, stack
+        self.scale = nn.Parameter(torch.full((stack.members, 1, 1), scale))
+
+    def forward(self, x: Tensor, prior: Tensor, columns: Tensor | None = None) -> Tensor:
+        """(members, rows, columns): `prior` is (rows, columns); `columns` (rows, columns), if
+        given, says which of the network's outputs stands in which column."""
+        outputs: Tensor = self.stack(self.standardize(x))
+        if columns is not None:
+            outputs = outputs.gather(-1, columns.expand(len(outputs), -1, -1))
+        return self.scale * prior + outputs

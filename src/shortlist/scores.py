@@ -77,45 +77,112 @@ def _sums_to_one(masses: Tensor, slack: float, exactly: bool) -> bool:
     return bool(((gap.abs() if exactly else gap) <= slack).all())
 
 
-def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int) -> Tensor:
+def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float = 1.0) -> Tensor:
     """Log-probabilities of the `depth` best labels of each row, then the log mass of all others.
 
     Shape (rows, depth + 1), floored at `LEAST_LOG_PROBA`. Candidates given as logits are
-    normalised over their list, so that nothing is left for the others.
+    normalised over their list, so that nothing is left for the others. `scale`, an inverse
+    temperature, multiplies the logarithms before they are normalised again; what a list of
+    candidates leaves out is one label to it.
 
     >>> r = Ranking.from_scores([[0.5, 0.25, 0.25]])
     >>> sorted_log_proba(r, "proba", 1).exp().tolist()
     [[0.5, 0.5]]
+    >>> sorted_log_proba(r, "proba", 1, scale=2.0).exp().numpy().round(4).tolist()
+    [[0.6667, 0.3333]]
     """
     labels, scores = ranking.top(depth)
-    scores = scores.to(torch.float64 if scores.dtype == torch.float64 else torch.float32)
-    best = scores[:, :1]  # logits count from the best one, so that none is large
-    if kind == "proba":
-        scores = scores.clamp(min=0).log()
-    elif kind == "logits":
-        scores = scores - best
-    log_p = torch.where(labels >= 0, scores, -torch.inf)
-    rest = [_log_rest(ranking, rows, kind, labels[rows], best[rows]) for rows in ranking.blocks()]
+    scores = scores.to(_working(scores.dtype))
+    best = scores[:, :1] if kind == "logits" else None  # counted from the best: none is large
+    log_p = torch.where(labels >= 0, _logarithms(scores, kind, best, scale), -torch.inf)
+    rest = [
+        _log_rest(ranking, rows, kind, labels[rows], None if best is None else best[rows], scale)
+        for rows in ranking.blocks()
+    ]
     columns = torch.cat([log_p, torch.cat(rest)], dim=1)
-    total = columns.logsumexp(dim=1, keepdim=True)
-    if kind == "logits":
-        columns -= total
-    elif not ranking.is_dense:  # what the list leaves out belongs to the others
-        unlisted = (1 - total.exp()).clamp(min=0).log()
-        columns[:, -1:] = columns[:, -1:].logaddexp(unlisted)
+    if kind == "logits" or scale != 1:
+        columns -= columns.logsumexp(dim=1, keepdim=True)
     return columns.clamp_(min=LEAST_LOG_PROBA, max=0)
 
 
+def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
+    """Logarithms of all scores of some rows, floored at `LEAST_LOG_PROBA` below the best.
+
+    (rows, classes) by column if dense; else (rows, depth + 1), best first, with the log mass of
+    all others last. Logits are not normalised.
+
+    >>> r = Ranking.from_candidates([[4, 2]], [[0.5, 0.25]], n_classes=9)
+    >>> log_columns(r, slice(0, 1), "proba").exp().tolist()
+    [[0.5, 0.25, 0.25]]
+    """
+    block = ranking.scores_of(rows)
+    block = block.to(_working(block.dtype))
+    best = block.amax(dim=1, keepdim=True) if kind == "logits" else None
+    logs = _logarithms(block, kind, best, 1.0)
+    if ranking.is_dense:
+        return logs.clamp(min=LEAST_LOG_PROBA)
+    return torch.cat([logs, _log_unlisted(block, kind)], dim=1).clamp_(min=LEAST_LOG_PROBA)
+
+
+def target_columns(ranking: Ranking, index: Tensor) -> Tensor:
+    """The column of `log_columns` that each row's label has."""
+    if ranking.is_dense:
+        return index
+    return ranking.rank_of(index).clamp(max=ranking.depth).to(torch.int64)
+
+
+def _working(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _logarithms(scores: Tensor, kind: ScoreType, best: Tensor | None, scale: float) -> Tensor:
+    """Scores as logarithms, up to a constant of the row, times `scale`."""
+    if kind == "proba":
+        scores = scores.clamp(min=0).log()
+    elif best is not None:
+        scores = scores - best
+    # Where nothing is scaled, a probability of zero stays one until it is written down.
+    return scores if scale == 1 else scores.clamp(min=LEAST_LOG_PROBA) * scale
+
+
+def _log_unlisted(block: Tensor, kind: ScoreType) -> Tensor:
+    """Log mass of what a list of candidates leaves out; nothing if they are logits."""
+    if kind == "logits":
+        return block.new_full((len(block), 1), -torch.inf)
+    listed = block.clamp(min=0) if kind == "proba" else block.exp()
+    return (1 - listed.sum(dim=1, keepdim=True)).clamp_(min=0).log()
+
+
 def _log_rest(
-    ranking: Ranking, rows: slice, kind: ScoreType, labels: Tensor, best: Tensor
+    ranking: Ranking,
+    rows: slice,
+    kind: ScoreType,
+    labels: Tensor,
+    best: Tensor | None,
+    scale: float,
 ) -> Tensor:
     """Log mass of the scores after the first few (`labels`), summed: 1 minus the others would
     leave nothing but rounding where a classifier is sure."""
-    block = ranking.scores_of(rows).to(best.dtype, copy=True)
-    if ranking.is_dense:
-        block.scatter_(1, labels.to(torch.int64), -torch.inf)
+    given = ranking.scores_of(rows)
+    block = given.to(_working(given.dtype), copy=True)
+    unlisted = None if ranking.is_dense else _log_unlisted(block, kind)
+    padding = None if ranking.is_dense else block == -torch.inf
+    if kind == "proba" and scale == 1:
+        if ranking.is_dense:
+            block.scatter_(1, labels.to(torch.int64), 0)
+        else:
+            block[:, : labels.shape[1]] = 0
+        rest = block.clamp_(min=0).sum(dim=1, keepdim=True).log()
     else:
-        block[:, : labels.shape[1]] = -torch.inf
-    if kind == "proba":
-        return block.clamp_(min=0).sum(dim=1, keepdim=True).log()
-    return (block - best if kind == "logits" else block).logsumexp(dim=1, keepdim=True)
+        block = _logarithms(block, kind, best, scale)
+        if ranking.is_dense:
+            block = block.scatter(1, labels.to(torch.int64), -torch.inf)
+        else:
+            block = block.masked_fill(padding, -torch.inf)  # type: ignore[arg-type]
+            block[:, : labels.shape[1]] = -torch.inf
+        rest = block.logsumexp(dim=1, keepdim=True)
+    if unlisted is None:
+        return rest
+    return rest.logaddexp(
+        _logarithms(unlisted, "log_proba", None, scale) if kind != "logits" else unlisted
+    )

@@ -1,8 +1,9 @@
 """The one training loop: for a classifier, a selector, or a stack of selectors.
 
-Adam with L2 regularisation as in the paper, early stopping on held-out rows with the best weights
-kept, checkpoints. A stack's members are independent: each has its own loss, its own clipped
-gradient and its own best weights, and ends where it would have ended alone.
+Adam with L2 regularisation as in the paper (or AdamW), early stopping on held-out rows with the
+best weights kept, a running average of the weights, checkpoints. A stack's members are
+independent: each has its own loss, its own clipped gradient and its own best weights, and ends
+where it would have ended alone. They see all the same rows, or each all but its own fold.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -21,7 +23,8 @@ from shortlist._progress import Show, track
 from shortlist._settings import Training, cuda_devices
 
 Objective: TypeAlias = Callable[..., Tensor]
-"""`objective(outputs, *targets)`: the mean loss of a batch, or one for each member of a stack."""
+"""`objective(outputs, *targets)`: the mean loss of a batch, or one for each member of a stack; with
+folds, the loss of each member and row."""
 
 FEWEST_HELD_OUT = 10
 EVALUATION_ROWS = 8192
@@ -50,12 +53,13 @@ class History:
 
 def train(
     network: nn.Module,
-    inputs: Tensor,
+    inputs: Tensor | Sequence[Tensor],
     targets: Sequence[Tensor],
     objective: Objective,
     settings: Training,
     *,
     members: Sequence[str] | None = None,
+    folds: Tensor | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
     progress: Show = "auto",
@@ -69,11 +73,15 @@ def train(
         Gives outputs for a batch of inputs. A stack gives outputs for every member, and all its
         parameters have the member as first axis.
     inputs, targets : tensors
-        With one row for each example, on the network's device.
+        With one row for each example, on the network's device. Several inputs are passed to the
+        network side by side.
     objective : callable
         `objective(outputs, *targets)`, the mean loss of a batch: () or, for a stack, (members,).
     members : sequence of str, optional
         What to call a stack's members in messages; None if the network is no stack.
+    folds : (rows,) integers, optional
+        Cross-fitting: member j of a stack learns from the rows whose fold is not j, and stops by
+        the rows whose fold is j. `objective` then gives losses of shape (members, rows).
     checkpoint : path, optional
         Where to keep the state after each epoch. If the file is there, training goes on from it,
         to the same result; it is removed at the end.
@@ -83,13 +91,14 @@ def train(
     what : str
         What is trained, for the progress bar and for messages.
     """
-    if len(inputs) == 0:
+    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    if len(inputs[0]) == 0:
         raise ValueError("nothing to train on: no rows")
-    job = _Job(network, inputs, tuple(targets), objective, settings, members, what)
+    job = _Job(network, inputs, tuple(targets), objective, settings, members, folds, what)
     store = None
     if checkpoint is not None:
         store = Checkpoint(checkpoint, job.fingerprint(identity))
-        saved = store.load(inputs.device)
+        saved = store.load(inputs[0].device)
         if saved is not None:
             job.restore(*saved)
     # Dropout and the like draw from the global generators: seeded here, and given back after.
@@ -116,32 +125,44 @@ class _Job:
     def __init__(
         self,
         network: nn.Module,
-        inputs: Tensor,
+        inputs: tuple[Tensor, ...],
         targets: tuple[Tensor, ...],
         objective: Objective,
         settings: Training,
         members: Sequence[str] | None,
+        folds: Tensor | None,
         what: str,
     ) -> None:
         self.network, self.inputs, self.targets = network, inputs, targets
         self.objective, self.settings, self.members = objective, settings, members
+        self.folds = folds
         self.names = [what] if members is None else members
         self.history = History()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
-        self.optimizer = torch.optim.Adam(
+        kind = torch.optim.AdamW if settings.decoupled else torch.optim.Adam
+        self.optimizer = kind(
             self.parameters,
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=all(p.is_floating_point() for p in self.parameters),
         )
-        device, count = inputs.device, len(self.names)
-        shuffled = torch.randperm(len(inputs), generator=self._generator(0)).to(device)
-        held_out = min(round(settings.validation_fraction * len(inputs)), len(inputs) - 1)
+        device, count, m = inputs[0].device, len(self.names), len(inputs[0])
+        shuffled = torch.randperm(m, generator=self._generator(0)).to(device)
+        held_out = min(round(settings.validation_fraction * m), m - 1)
         if held_out < FEWEST_HELD_OUT:  # too few to judge by: train on everything, to the end
             held_out = 0
         self.held_out, self.rows = shuffled[:held_out], shuffled[held_out:]
+        if folds is not None:  # each row is held out, from one member
+            self.held_out = self.rows = shuffled
+        self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
+        self.steps = 0
+        self._shares = (
+            torch.zeros(0)
+            if folds is None
+            else torch.bincount(folds, minlength=count)[:count] / len(folds)
+        )
         self.best = {name: value.detach().clone() for name, value in self._kept().items()}
         self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
         self.waited = torch.zeros(count, dtype=torch.int64, device=device)
@@ -173,17 +194,19 @@ class _Job:
         total = torch.zeros_like(self.best_loss)
         self.network.train()
         for rows in self._batches(generator):
-            loss = self._loss(rows)
+            loss = self._loss(rows, learning=True)
             self.optimizer.zero_grad(set_to_none=True)
             loss.sum().backward()  # type: ignore[no-untyped-call]
             if self.settings.clip_norm is not None:
                 self._clip(self.settings.clip_norm)
             self.optimizer.step()
+            self._average()
             total += loss.detach() * len(rows)
         losses = total / (len(self.rows) * self.settings.passes(len(self.rows)))
         self._check_finite(losses, "loss")
         if len(self.held_out):
-            self._judge()
+            with self._averaged():
+                self._judge()
         self.history.loss.append(losses.tolist())
         self.history.seconds += time.monotonic() - begun
 
@@ -193,8 +216,42 @@ class _Job:
             order = torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
             yield from _batches(self.rows[order], self.settings.batch_size)
 
-    def _loss(self, rows: Tensor) -> Tensor:
-        return self.objective(self.network(self.inputs[rows]), *(t[rows] for t in self.targets))
+    def _loss(self, rows: Tensor, *, learning: bool) -> Tensor:
+        """The mean loss of some rows; with folds, each member's over those that concern it."""
+        outputs = self.network(*(i[rows] for i in self.inputs))
+        loss = self.objective(outputs, *(t[rows] for t in self.targets))
+        if self.folds is None:
+            return loss
+        member = torch.arange(len(self.names), device=rows.device)[:, None]
+        concerned = (self.folds[rows] != member) if learning else (self.folds[rows] == member)
+        counted = concerned.to(loss.dtype)
+        # Batches of equal size count the same in the sum over batches, whatever they hold of a
+        # fold; what was left out is made up for by the number of rows that concern the member.
+        share = self._shares.to(loss.dtype)[:, None]
+        return (loss * counted / (share if not learning else 1 - share)).mean(dim=1)
+
+    def _average(self) -> None:
+        """Move the running average towards the weights; the first steps weigh more."""
+        if not self.average:
+            return
+        self.steps += 1
+        keep = min(self.settings.averaging, (1 + self.steps) / (10 + self.steps))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The network with its averaged weights in place."""
+        if not self.average:
+            yield
+            return
+        current = [p.detach().clone() for p in self.parameters]
+        with torch.no_grad():
+            for p, value in zip(self.parameters, self.average, strict=True):
+                p.copy_(value)
+        yield
+        with torch.no_grad():
+            for p, value in zip(self.parameters, current, strict=True):
+                p.copy_(value)
 
     def _clip(self, largest: float) -> None:
         """Scale each member's gradient down to the norm `largest`, without a host round trip."""
@@ -214,7 +271,7 @@ class _Job:
         self.network.eval()
         total = torch.zeros_like(self.best_loss)
         for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
-            total += self._loss(rows) * len(rows)
+            total += self._loss(rows, learning=False) * len(rows)
         loss = total / len(self.held_out)
         self._check_finite(loss, "held-out loss")
         going = self._going()
@@ -244,6 +301,9 @@ class _Job:
         self.network.eval()
         if not len(self.held_out):
             self.history.best_epoch = [len(self.history) - 1] * len(self.names)
+            with torch.no_grad():
+                for p, value in zip(self.parameters, self.average, strict=False):
+                    p.copy_(value)
             self._check_finite(self._norms(p.detach() for p in self.parameters), "norm of weights")
             return
         with torch.no_grad():
@@ -255,16 +315,19 @@ class _Job:
         return f"loss {sum(losses) / len(losses):.4f}"
 
     def fingerprint(self, identity: str) -> str:
-        data = {"inputs": self.inputs} | {f"target {i}": t for i, t in enumerate(self.targets)}
+        data = {f"input {i}": t for i, t in enumerate(self.inputs)}
+        data |= {f"target {i}": t for i, t in enumerate(self.targets)}
         weights = {f"weight {n}": v for n, v in self.network.state_dict().items()}
+        folds = {} if self.folds is None else {"folds": self.folds}
         notes = f"{identity} {self.settings} {self.members} {self.network}"
-        return fingerprint(notes, data | weights)
+        return fingerprint(notes, data | weights | folds)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         tensors = {f"network.{n}": v for n, v in self.network.state_dict().items()}
         tensors |= {f"best.{n}": v for n, v in self.best.items()}
         for i, p in enumerate(self.parameters):
             tensors |= {f"adam.{i}.{n}": v for n, v in self.optimizer.state[p].items()}
+        tensors |= {f"average.{i}": v for i, v in enumerate(self.average)}
         tensors |= {"best_loss": self.best_loss, "waited": self.waited}
         history = self.history
         return tensors, {
@@ -272,6 +335,7 @@ class _Job:
             "validation_loss": history.validation_loss,
             "best_epoch": history.best_epoch,
             "seconds": history.seconds,
+            "steps": self.steps,
         }
 
     def restore(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
@@ -284,7 +348,9 @@ class _Job:
                 n: torch.empty_like(p, dtype=v.dtype).copy_(v) if v.shape == p.shape else v
                 for n, v in moments.items()
             }
+        self.average = [tensors[f"average.{i}"] for i in range(len(self.average))]
         self.best_loss, self.waited = tensors["best_loss"], tensors["waited"]
+        self.steps = int(notes.pop("steps", 0))  # type: ignore[call-overload]
         self.history = History(**notes)  # type: ignore[arg-type]
 
 

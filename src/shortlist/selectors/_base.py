@@ -131,6 +131,19 @@ def check_depth(family: Family, ranking: Ranking) -> None:
         family.check(ranking)
 
 
+def outcomes(
+    family: Family, ranking: Ranking, index: Tensor, choices: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Whether the set of each choice holds the label, and its size: each (rows, choices)."""
+    check_depth(family, ranking)
+    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
+    columns = [choice[:, None].to(torch.int64) for choice in choices]
+    return (
+        torch.cat([hits.gather(1, column) for column in columns], dim=1),
+        torch.cat([sizes.gather(1, column) for column in columns], dim=1),
+    )
+
+
 def frontier_of_choices(
     family: Family,
     ranking: Ranking,
@@ -142,14 +155,12 @@ def frontier_of_choices(
     name: str,
 ) -> Frontier:
     """The curve of several choices among one family's members."""
-    check_depth(family, ranking)
-    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
-    points = [
-        (
-            float(hits.gather(1, choice[:, None])[:, 0].to(torch.float64).mean()),
-            float(sizes.gather(1, choice[:, None])[:, 0].to(torch.float64).mean()),
-        )
-        for choice in choices
-    ]
-    accuracy, mean_size = zip(*points, strict=True)
-    return Frontier(accuracy, mean_size, parameter, parameter_name, name)
+    hits, sizes = outcomes(family, ranking, index, choices)
+    return Frontier(
+        (hits.sum(dim=0).to(torch.float64) / len(hits)).tolist(),
+        (sizes.sum(dim=0).to(torch.float64) / len(sizes)).tolist(),
+        parameter,
+        parameter_name,
+        name,
+        rows=(hits.cpu().numpy(), sizes.cpu().numpy()),
+    )

@@ -13,6 +13,8 @@ from shortlist._progress import Show
 from shortlist.costs import Cost
 from shortlist.families import Family
 from shortlist.ranking import Ranking
+from shortlist.selectors._base import outcomes
+from shortlist.selectors._judged import Judged
 from shortlist.selectors._learning import CardinalityBase, Network
 from shortlist.sets import NO_PROMISE, PredictionSets
 
@@ -168,9 +170,17 @@ class CardinalityPath(CardinalityBase):
     cost_weights : sequence of float, optional
         The lambdas. Default: 20, evenly spaced in logarithm from 1 down to 0.01.
     cost_weight : float, optional
-        The one that `predict_set` uses unless it is told another.
+        The one that `predict_set` uses unless it is told another, or an accuracy.
 
     All others are those of `CardinalitySelector`.
+
+    Notes
+    -----
+    After `calibrate`, `predict_set(..., accuracy=0.95)` promises an accuracy. The members are
+    tested on the calibration rows one after the other, from the smallest lambda on, until one
+    fails; of those that passed, the one with the smallest sets is used. Their sets need not be
+    nested, and `delta` bounds the probability that any of them falls short (fixed-sequence
+    testing; Angelopoulos and others, Learn then Test, 2021).
 
     Examples
     --------
@@ -184,7 +194,13 @@ class CardinalityPath(CardinalityBase):
     >>> curve = path.frontier(scores[900:], data.y[1500:])
     >>> len(curve), bool(curve.mean_size[0] < curve.mean_size[1])
     (2, True)
+    >>> path = path.calibrate(scores[900:], data.y[1500:])
+    >>> path.predict_set(scores[900:], accuracy=0.8).promise
+    'accuracy >= 0.8 with probability 0.95 over the calibration draw (297 rows; cost_weight = 0.5 \
+chosen by fixed-sequence testing)'
     """
+
+    _judged: Judged | None
 
     def __init__(
         self,
@@ -254,6 +270,21 @@ class CardinalityPath(CardinalityBase):
                 f"cost_weights must be a list of at least one lambda; got {self.cost_weights!r}"
             )
         self._learn(scores, y, features, classes, list(weights), stacked=True)
+        self._judged = None  # what was learned before had its own
+        return self
+
+    def calibrate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+    ) -> CardinalityPath:
+        """Judge every member by labelled rows that fit did not see, so that `predict_set` can
+        promise an accuracy. Replaces an earlier calibration."""
+        ranking, index = self._labelled(scores, y)
+        choices = list(self._choices(ranking, features))
+        hits, sizes = outcomes(self.family_, ranking, index, choices)
+        self._judged = Judged.of(self._weights, hits, sizes)
         return self
 
     def _member(self, cost_weight: float | None) -> int:
@@ -288,12 +319,37 @@ class CardinalityPath(CardinalityBase):
         features: ArrayLike | None = None,
         *,
         cost_weight: float | None = None,
+        accuracy: float | None = None,
+        delta: float = 0.05,
     ) -> PredictionSets:
-        """The set that the selector of one lambda chooses, for each row."""
+        """The set that the selector of one lambda chooses, for each row.
+
+        Parameters
+        ----------
+        cost_weight : float, optional
+            The lambda; no accuracy is then promised.
+        accuracy : float, optional
+            The accuracy to promise instead, after `calibrate`, by the member that keeps it with
+            the smallest sets.
+        delta : float
+            The probability, over the draw of the calibration rows, that the promise may fail.
+        """
         ranking = self._ranking(scores)
-        member = self._member(cost_weight)
-        return self.family_.select(
-            ranking,
-            self._choices(ranking, features)[member],
-            promise=f"cost_weight = {self._weights[member]:g}; {NO_PROMISE}",
-        )
+        if accuracy is None:
+            member = self._member(cost_weight)
+            promise = f"cost_weight = {self._weights[member]:g}; {NO_PROMISE}"
+        elif cost_weight is not None:
+            raise ValueError(
+                f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them says "
+                "which member to use; give one"
+            )
+        elif self._judged is None:
+            raise ValueError(
+                f"accuracy = {accuracy!r} can be promised after calibrate(scores, y), with rows "
+                "that fit did not see; or give cost_weight=..., which promises none"
+            )
+        else:
+            member = self._judged.member(accuracy, delta)
+            promise = self._judged.promise(member, accuracy, delta)
+        choices = self._choices(ranking, features)[member]
+        return self.family_.select(ranking, choices, promise=promise)

@@ -50,9 +50,10 @@ class FixedSelector(SetPredictor):
         classes: ArrayLike | None = None,
     ) -> FixedSelector:
         """Check the family against the scores; there is nothing to learn."""
-        ranking, _, kind = self._open(scores, y, classes)
+        ranking, index, kind = self._open(scores, y, classes)
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
+        family = family.fitted(ranking, index, kind)
         self._member(family)
         self.family_ = family
         self._close(ranking, kind)

@@ -1,0 +1,221 @@
+"""Split conformal prediction."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike, check_choice, check_count, check_weight
+from shortlist._settings import seed_of
+from shortlist.conformal._scores import NAMES, ConformalScore
+from shortlist.guarantee import promised_rank
+from shortlist.ranking import Ranking
+from shortlist.scores import ScoreType
+from shortlist.selectors._levels import Levels
+from shortlist.selectors._promise import NestedSelector
+from shortlist.sets import PredictionSets
+from shortlist.temperature import fit_scale
+
+PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Penalties tried for RAPS and SAPS."""
+TUNING_ROWS = 5000
+
+
+class SplitConformal(NestedSelector):
+    """Split conformal prediction: the labels whose score is at least a calibrated threshold.
+
+    Parameters
+    ----------
+    score : "lac", "aps", "raps", "saps", "topk" or "margin"
+        See `shortlist.conformal.ConformalScore` for the formulas. LAC, a threshold on the
+        probabilities, gives the shortest sets of these; APS evens out the accuracy between easy
+        and hard rows, RAPS and SAPS keep its sets from becoming long.
+    accuracy : float
+        What `predict_set` promises unless it is told otherwise.
+    randomized : bool
+        Smooth APS, RAPS, SAPS and top-k by a random number for each row: shorter sets, and a
+        promise that is met without waste. The number depends on the row's scores and
+        `random_state` alone, so that results repeat whatever batch the row comes in.
+    temperature : "auto", None or float
+        "auto" is fitted, on rows that are not used to calibrate; None leaves scores as they are.
+    penalty, k_reg : "auto" or number
+        Parameters of RAPS (both) and SAPS (penalty). "auto" takes what gives the shortest sets
+        at `accuracy`, on rows that are not used to calibrate.
+    calibration : float or None
+        Share of the rows of `fit` that make the promise. The others fit temperature and
+        penalties; if there is nothing to fit, all rows calibrate. None: `calibrate` will follow.
+    by : None, "class" or "group"
+        Whether the promise holds over all rows, for each class, or for each group of rows.
+    allow_empty : bool
+        Whether a set may be empty. If not, each holds at least its row's first label.
+    on_unreachable : "raise" or "all"
+        What to do about a promise that the calibration rows are too few for: an error, or every
+        label.
+    score_type : "auto", "logits", "proba" or "log_proba"
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    classes_, score_type_
+    score_ : ConformalScore
+        The score with all its parameters, temperature included.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(6000)
+    >>> select, test = data.split(4000)
+    >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
+    >>> sets = model.predict_set(test.posterior, accuracy=0.9)
+    >>> bool(0.87 < sets.accuracy(test.y) < 0.93), sets.promise
+    (True, 'accuracy >= 0.9 promised by 3,000 calibration rows')
+    """
+
+    score_: ConformalScore
+
+    def __init__(
+        self,
+        score: str = "lac",
+        *,
+        accuracy: float = 0.95,
+        randomized: bool = False,
+        temperature: float | str | None = "auto",
+        penalty: float | str = "auto",
+        k_reg: int | str = "auto",
+        calibration: float | None = 0.75,
+        by: str | None = None,
+        allow_empty: bool = False,
+        on_unreachable: str = "raise",
+        score_type: str = "auto",
+        random_state: object = 0,
+    ) -> None:
+        self.score = score
+        self.accuracy = accuracy
+        self.randomized = randomized
+        self.temperature = temperature
+        self.penalty = penalty
+        self.k_reg = k_reg
+        self.calibration = calibration
+        self.by = by
+        self.allow_empty = allow_empty
+        self.on_unreachable = on_unreachable
+        self.score_type = score_type
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        super()._check()
+        check_choice(self.score, "score", NAMES)
+        for name in ("temperature", "penalty", "k_reg"):
+            if isinstance(getattr(self, name), str):
+                check_choice(getattr(self, name), name, ("auto",))
+
+    def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        tunes = {"raps": (self.penalty, self.k_reg), "saps": (self.penalty,)}.get(self.score, ())
+        if "auto" in (self.temperature, *tunes) or self.calibration is None:
+            return super()._parts(rows)
+        return np.arange(rows), np.arange(rows)
+
+    def _learn(
+        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
+    ) -> None:
+        scale = 1.0
+        if self.temperature == "auto":
+            scale = fit_scale(ranking, index, kind)
+        elif self.temperature is not None:
+            temperature = check_weight(self.temperature, "temperature")
+            if not temperature:
+                raise ValueError("temperature must be positive; got 0")
+            scale = 1 / temperature
+        score = ConformalScore(
+            self.score,
+            kind,
+            scale,
+            penalty=0.0 if self.penalty == "auto" else check_weight(self.penalty, "penalty"),
+            k_reg=0 if self.k_reg == "auto" else check_count(self.k_reg, "k_reg", least=0),
+            randomized=self.randomized,
+            seed=seed_of(self.random_state),
+        )
+        self.score_ = _tuned(
+            score,
+            ranking,
+            index,
+            self.accuracy,
+            PENALTIES if self.penalty == "auto" and self.score in ("raps", "saps") else (),
+            self.k_reg == "auto" and self.score == "raps",
+        )
+
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+        sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
+        return ranking, Levels(self.score_.levels(ranking), sizes)
+
+    def _name(self) -> str:
+        return self.score
+
+    def predict_set(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracy: float | None = None,
+        delta: float | None = None,
+        mean_size: float | None = None,
+        by: str | None = None,
+        groups: ArrayLike | None = None,
+    ) -> PredictionSets:
+        """The prediction set of each row, at any level, without another calibration.
+
+        Parameters
+        ----------
+        accuracy : float, optional
+            P(label in set) is at least this, for rows exchangeable with the calibration rows.
+        delta : float, optional
+            Ask for more: with probability 1 - delta over the draw of the calibration rows, the
+            accuracy on all new rows is at least `accuracy`.
+        mean_size : float, optional
+            Instead of an accuracy: sets of at most this mean size (Denis and Hebiri, for "lac").
+            `promise` says which accuracy is certified.
+        by, groups
+            "class" or "group" (with the group of each row): the promise for each of them.
+        """
+        ranking, x = self._rows(scores, features)
+        point, promise = self._operating_point(accuracy, delta, mean_size, by)
+        return self._predict(ranking, x, point, promise, groups)
+
+
+def _tuned(
+    score: ConformalScore,
+    ranking: Ranking,
+    index: Tensor,
+    accuracy: float,
+    penalties: tuple[float, ...],
+    tune_k: bool,
+) -> ConformalScore:
+    """The penalties with the shortest sets at an accuracy, on these rows."""
+    if not penalties and not tune_k:
+        return score
+    ranking, index = ranking[:TUNING_ROWS], index[:TUNING_ROWS]
+    rank = ranking.rank_of(index)
+    starts = [score.k_reg]
+    if tune_k:  # the paper's choice, the size that fixed top-k needs, and smaller ones
+        top_k = float(torch.quantile(rank.clamp(max=ranking.depth), accuracy)) + 1
+        starts = sorted({0, 1, 2, 5, round(top_k / 2), round(top_k)})
+    tried = [
+        replace(score, penalty=penalty, k_reg=start)
+        for penalty, start in itertools.product(penalties or (score.penalty,), starts)
+    ]
+    return min(tried, key=lambda one: _mean_size(one, ranking, rank, accuracy))
+
+
+def _mean_size(score: ConformalScore, ranking: Ranking, rank: Tensor, accuracy: float) -> float:
+    """The mean size of never-empty sets that hold their label in a share `accuracy` of rows."""
+    levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
+    sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
+    nested = Levels(levels, sizes).never_empty()
+    own = nested.of_rank(rank).sort().values
+    at = own[max(promised_rank(len(own), accuracy), 1) - 1]
+    return float(nested.sizes_at(at).to(torch.float64).mean())

@@ -1,0 +1,131 @@
+"""What held-out rows said, and the thresholds that follow: for all rows, by class or by group."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike
+from shortlist._labels import Classes, label_array
+from shortlist.guarantee import UnreachableError, fewest_rows, threshold
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Levels of the right labels of held-out rows, in random order; what promises are made of."""
+
+    levels: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    groups: NDArray[np.int64] | None
+    group_names: list[object]
+    candidates: NDArray[np.float64]
+    """Thresholds, decreasing, …"""
+    mean_sizes: NDArray[np.float64]
+    """… and the mean sizes that they give on the first half of the rows."""
+    allow_empty: bool
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    @property
+    def chose(self) -> int:
+        """How many rows, the first ones, choose a threshold by mean size; the others certify."""
+        return (len(self) + 1) // 2
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A threshold for each class or group."""
+
+    by: str
+    thresholds: Tensor
+    """One for each class or known group, and a last one for groups never seen."""
+    group_names: list[object]
+    words: str
+
+    @classmethod
+    def of(
+        cls,
+        kept: Calibration,
+        by: str,
+        classes: Classes,
+        accuracy: float,
+        delta: float | None,
+        on_unreachable: str,
+    ) -> Conditional:
+        """Thresholds from the calibration rows of each class or group.
+
+        Those with too few rows share one threshold, made of all their rows; if even these are too
+        few, those of the next smallest class join them.
+        """
+        codes = kept.labels if by == "class" else kept.groups
+        if codes is None:
+            raise ValueError(
+                'by = "group", but the calibration rows have no groups; give them: '
+                "fit(..., groups=...) or calibrate(..., groups=...)"
+            )
+        names = classes.array().tolist() if by == "class" else kept.group_names
+        pooled = _pool(np.bincount(codes, minlength=len(names)), fewest_rows(accuracy, delta))
+
+        def of_rows(rows: NDArray[np.bool_], whose: str) -> float:
+            try:
+                return threshold(
+                    np.sort(kept.levels[rows]),
+                    accuracy,
+                    delta=delta,
+                    on_unreachable=on_unreachable,
+                )
+            except UnreachableError as error:
+                raise UnreachableError(f"{whose}: {error}") from None
+
+        shared = pooled[codes]
+        common = of_rows(shared if shared.any() else np.ones_like(shared), f"{by} shared")
+        found = [
+            common if pooled[k] else of_rows(codes == k, f"{by} {name!r}")
+            for k, name in enumerate(names)
+        ]
+        plural = "classes" if by == "class" else "groups"
+        words = f"for each {by} by {len(kept):,} calibration rows"
+        if pooled.any():
+            few = (
+                f"{int(pooled.sum())} of {len(names)} {plural}, with too few rows of their own "
+                f"(fewer than {fewest_rows(accuracy, delta)}, or needed to make up for those), "
+                "share one threshold, and the promise holds for them together"
+            )
+            words += f"; {few}"
+            warnings.warn(f"accuracy = {accuracy:g} by {by}: {few}", stacklevel=4)
+        return cls(by, torch.tensor([*found, common], dtype=torch.float64), list(names), words)
+
+    def of_rows(self, groups: ArrayLike, rows: int) -> Tensor:
+        """The threshold of each row's group."""
+        known = {name: code for code, name in enumerate(self.group_names)}
+        asked = label_array(groups, "groups").tolist()
+        if len(asked) != rows:
+            raise ValueError(f"groups has {len(asked)} entries, but the scores have {rows} rows")
+        return self.thresholds[[known.get(name, len(known)) for name in asked]]
+
+
+def _pool(counts: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:
+    """Which classes share a threshold: those with too few rows, and as many as they need."""
+    pooled = counts < needed
+    if pooled.any():
+        for k in np.argsort(counts, kind="stable"):
+            if counts[pooled].sum() >= needed:
+                break
+            pooled[k] = True
+    return pooled
+
+
+def group_codes(groups: ArrayLike, rows: int) -> tuple[NDArray[np.int64], list[object]]:
+    """Groups as numbers, and their names."""
+    array = label_array(groups, "groups")
+    if len(array) != rows:
+        raise ValueError(f"groups has {len(array)} entries, but the scores have {rows} rows")
+    names = list(dict.fromkeys(array.tolist()))
+    code = {name: i for i, name in enumerate(names)}
+    return np.array([code[v] for v in array.tolist()], dtype=np.int64), names

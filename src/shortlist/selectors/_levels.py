@@ -1,0 +1,60 @@
+"""Levels: from which threshold on a nested set holds a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Levels of some rows' nested sets, and the sizes of the sets.
+
+    `values` (rows, members) do not increase; `sizes` (members,) or (rows, members) do not decrease.
+    """
+
+    values: Tensor
+    sizes: Tensor
+
+    def of_rank(self, rank: Tensor) -> Tensor:
+        """The level of the label at each row's `rank`: that of the first set that holds it; minus
+        infinity if none does."""
+        member = self._member(rank[:, None])[:, 0]
+        inside = member < self.values.shape[1]
+        level = self.values.gather(1, member.clamp(max=self.values.shape[1] - 1)[:, None])[:, 0]
+        return torch.where(inside, level, -torch.inf)
+
+    def by_rank(self, depth: int) -> Tensor:
+        """The level of each of the first `depth` labels: (rows, depth)."""
+        ranks = torch.arange(depth, device=self.values.device)
+        member = self._member(ranks.expand(len(self.values), -1))
+        padded = torch.nn.functional.pad(self.values, (0, 1), value=-torch.inf)
+        return padded.gather(1, member)
+
+    def _member(self, ranks: Tensor) -> Tensor:
+        """The first member whose set is longer than a rank: (rows, ranks)."""
+        asked = ranks.to(torch.float64).contiguous()
+        sizes = self.sizes.to(torch.float64)
+        sizes = sizes if sizes.ndim == 1 else sizes.contiguous()
+        return torch.searchsorted(sizes, asked, right=True)
+
+    def sizes_at(self, thresholds: Tensor) -> Tensor:
+        """The size of the set at one threshold for all rows, (), or at one for each, (rows,)."""
+        inside = self.values >= thresholds.view(-1, 1)
+        count = inside.sum(dim=1, keepdim=True)
+        sizes = torch.nn.functional.pad(self.sizes.to(torch.int64), (1, 0))
+        return sizes.expand(len(count), -1).gather(1, count)[:, 0]
+
+    def steps(self) -> Tensor:
+        """How many labels each member adds: (rows, members)."""
+        sizes = self.sizes.to(torch.float64)
+        added = torch.diff(sizes, dim=-1, prepend=torch.zeros_like(sizes[..., :1]))
+        return added.expand_as(self.values)
+
+    def never_empty(self) -> Levels:
+        """The first set at every threshold."""
+        values = self.values.clone()
+        values[:, 0] = torch.inf
+        return Levels(values, self.sizes)

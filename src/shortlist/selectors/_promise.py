@@ -1,0 +1,392 @@
+"""Promises of accuracy for everything whose sets are nested: one score, one calibration.
+
+A method gives each label of a row a *level*, never increasing along the row's ranking. The set at
+a threshold q holds the labels whose level is at least q, so that sets at lower thresholds hold
+those at higher ones, and the right label's level is a conformal score: its rank among the levels
+of held-out rows makes an exact promise. Calibration and prediction ask the same function.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._arrays import (
+    Array,
+    ArrayLike,
+    as_features,
+    check_choice,
+    check_probability,
+    row_index,
+    to_kind,
+)
+from shortlist._settings import seed_of
+from shortlist.frontier import Frontier
+from shortlist.guarantee import accuracy_bound, fewest_rows, p_values, threshold
+from shortlist.ranking import Ranking
+from shortlist.scores import ScoreType
+from shortlist.selectors._base import SetPredictor
+from shortlist.selectors._calibration import Calibration, Conditional, group_codes
+from shortlist.selectors._levels import Levels
+from shortlist.sets import PredictionSets
+
+
+class NestedSelector(SetPredictor):
+    """A method whose sets are nested, with all that follows from it.
+
+    Subclasses give `_learn` and `_levels`.
+    """
+
+    accuracy: float
+    calibration: float | None
+    by: str | None
+    allow_empty: bool
+    on_unreachable: str
+    random_state: object
+
+    _calibration: Calibration | None
+
+    @abstractmethod
+    def _learn(
+        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
+    ) -> None:
+        """Learn whatever there is to learn."""
+
+    @abstractmethod
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+        """A ranking of the rows (this one, or a better one) and the levels of its labels."""
+
+    def _check(self) -> None:
+        """Raise if a parameter cannot be right."""
+        check_probability(self.accuracy, "accuracy")
+        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
+        if self.by is not None:
+            check_choice(self.by, "by", ("class", "group"))
+
+    def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which rows a fit learns from, and which it keeps to calibrate with."""
+        share = self.calibration
+        if share is not None:
+            check_probability(share, "calibration")
+        return hold_out(rows, share, seed_of(self.random_state))
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> NestedSelector:
+        """Learn from scores (of rows that the classifier did not train on), labels and features.
+
+        A share of the rows, `calibration`, is kept aside and makes the promise; with
+        `calibration=None` all rows are learned from, and `calibrate` must follow.
+        """
+        self._check()
+        ranking, index, kind = self._open(scores, y, classes)
+        x = None if features is None else as_features(features, rows=len(ranking))
+        codes = None if groups is None else group_codes(groups, len(ranking))
+        learning, held_out = self._parts(len(ranking))
+        at = row_index(learning, len(ranking), ranking.device)
+        self._learn(ranking[learning], index[at], kind, _rows_of(x, learning))
+        self._close(ranking, kind)
+        self._calibration = None
+        if len(held_out):
+            at = row_index(held_out, len(ranking), ranking.device)
+            kept = None if codes is None else (codes[0][held_out], codes[1])
+            self._calibrate(ranking[held_out], index[at], _rows_of(x, held_out), kept)
+        return self
+
+    def calibrate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> NestedSelector:
+        """Make promises by these rows, in place of those that fit kept.
+
+        Neither the classifier nor `fit` may have seen them. `groups` gives each row's group, for
+        `by="group"`.
+        """
+        self._check()
+        ranking, index = self._labelled(scores, y)
+        x = None if features is None else as_features(features, rows=len(ranking))
+        codes = None if groups is None else group_codes(groups, len(ranking))
+        self._calibrate(ranking, index, x, codes)
+        return self
+
+    def _calibrate(
+        self,
+        ranking: Ranking,
+        index: Tensor,
+        features: Tensor | None,
+        groups: tuple[NDArray[np.int64], list[object]] | None,
+    ) -> None:
+        rng = np.random.default_rng([seed_of(self.random_state), len(ranking)])
+        order = rng.permutation(len(ranking))
+        at = torch.from_numpy(order).to(ranking.device)
+        levels = self._label_levels(ranking, index, features)[at].cpu().numpy()
+        chose = (len(ranking) + 1) // 2
+        chosen, x = order[:chose], _rows_of(features, order[:chose])
+        candidates = np.unique(levels[np.isfinite(levels)])[::-1].copy()
+        self._calibration = Calibration(
+            levels=levels,
+            labels=index.cpu().numpy()[order],
+            groups=None if groups is None else groups[0][order],
+            group_names=[] if groups is None else groups[1],
+            candidates=candidates,
+            mean_sizes=self._mean_sizes(ranking[chosen], x, candidates),
+            allow_empty=self.allow_empty,
+        )
+
+    def _blocks(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> Iterator[tuple[slice, Ranking, Levels]]:
+        """Rankings and levels of all rows, a block at a time."""
+        for rows in ranking.blocks():
+            x = None if features is None else features[rows]
+            ranked, levels = self._levels(ranking[rows], x)
+            yield rows, ranked, levels if self.allow_empty else levels.never_empty()
+
+    def _label_levels(self, ranking: Ranking, index: Tensor, features: Tensor | None) -> Tensor:
+        """The level of each row's label: its conformal score."""
+        return torch.cat(
+            [
+                levels.of_rank(ranked.rank_of(index[rows])).to(torch.float64)
+                for rows, ranked, levels in self._blocks(ranking, features)
+            ]
+        )
+
+    def _mean_sizes(
+        self, ranking: Ranking, features: Tensor | None, thresholds: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The mean size at each of some decreasing thresholds."""
+        rising = torch.from_numpy(thresholds[::-1].copy()).to(ranking.device)
+        added = torch.zeros(len(rising) + 1, dtype=torch.float64, device=ranking.device)
+        for _, _, levels in self._blocks(ranking, features):
+            # A member counts at every threshold up to its level.
+            place = torch.searchsorted(
+                rising, levels.values.to(torch.float64).flatten().contiguous(), right=True
+            )
+            added += torch.bincount(
+                place, weights=levels.steps().flatten(), minlength=len(rising) + 1
+            )
+        total = added.flip(0).cumsum(0).flip(0)[1:]
+        sizes: NDArray[np.float64] = (total / len(ranking)).cpu().numpy()[::-1].copy()
+        return sizes
+
+    def _calibrated(self) -> Calibration:
+        if getattr(self, "_calibration", None) is None:
+            raise ValueError(
+                f"this {type(self).__name__} is not calibrated, and can promise no accuracy; fit "
+                "it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
+            )
+        assert self._calibration is not None
+        if self._calibration.allow_empty != self.allow_empty:
+            raise ValueError(
+                f"allow_empty = {self.allow_empty}, but it was "
+                f"{self._calibration.allow_empty} at calibration; call calibrate(scores, y) again"
+            )
+        return self._calibration
+
+    def _operating_point(
+        self,
+        accuracy: float | None,
+        delta: float | None,
+        mean_size: float | None,
+        by: str | None,
+    ) -> tuple[float | Conditional, str]:
+        """The threshold, or those of each class or group, and the promise in words."""
+        if accuracy is not None and mean_size is not None:
+            raise ValueError(
+                f"accuracy = {accuracy!r} and mean_size = {mean_size!r}: only one can be chosen"
+            )
+        by = self.by if by is None and mean_size is None else by
+        if mean_size is not None:
+            if by is not None:
+                raise ValueError(f"mean_size = {mean_size!r} is for all rows alike; leave by out")
+            return self._for_mean_size(mean_size, 0.05 if delta is None else delta)
+        wanted = check_probability(self.accuracy if accuracy is None else accuracy, "accuracy")
+        kept = self._calibrated()
+        words = f"accuracy >= {wanted:g} promised"
+        if delta is not None:
+            words += f" with probability {1 - check_probability(delta, 'delta'):g}"
+        if by is not None:
+            check_choice(by, "by", ("class", "group"))
+            conditional = Conditional.of(
+                kept, by, self._classes, wanted, delta, self.on_unreachable
+            )
+            return conditional, f"{words} {conditional.words}"
+        q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=self.on_unreachable)
+        if q == -np.inf:
+            return q, f"{words}: every label, {fewest_rows(wanted, delta)} calibration rows needed"
+        return q, f"{words} by {len(kept):,} calibration rows"
+
+    def _for_mean_size(self, mean_size: float, delta: float) -> tuple[float, str]:
+        """The lowest threshold whose sets are short enough on one half of the calibration rows;
+        the other half, which had no part in it, says how accurate they are."""
+        kept = self._calibrated()
+        check_probability(delta, "delta")
+        smallest = float(kept.mean_sizes[0]) if len(kept.mean_sizes) else np.nan
+        short = np.flatnonzero(kept.mean_sizes <= mean_size)
+        if not len(short):
+            raise ValueError(
+                f"mean_size = {mean_size!r} is less than the smallest mean size, {smallest:.4g}"
+            )
+        q = float(kept.candidates[short[-1]])
+        certifying = kept.levels[kept.chose :]
+        if not len(certifying):
+            raise ValueError("one calibration row cannot both choose and certify; give more")
+        hits = int((certifying >= q).sum())
+        bound = np.floor(accuracy_bound(hits, len(certifying), delta) * 1e4) / 1e4
+        return q, (
+            f"mean size {mean_size:g} aimed at by {kept.chose:,} calibration rows; accuracy >= "
+            f"{bound:g} with confidence {1 - delta:g}, certified by {len(certifying):,} others"
+        )
+
+    def _predict(
+        self,
+        ranking: Ranking,
+        features: Tensor | None,
+        point: float | Conditional,
+        promise: str,
+        groups: ArrayLike | None,
+    ) -> PredictionSets:
+        """The sets at a threshold, or at those of each class or group."""
+        per_row = None
+        if isinstance(point, Conditional) and point.by == "group":
+            if groups is None:
+                raise ValueError('by = "group" needs the group of each row: groups=...')
+            per_row = point.of_rows(groups, len(ranking)).to(ranking.device)
+        flat, sizes = [], []
+        for rows, ranked, levels in self._blocks(ranking, features):
+            if isinstance(point, float) and point == -np.inf:
+                labels, lengths = _every_label(ranked)
+            elif isinstance(point, Conditional) and per_row is None:
+                labels, lengths = self._by_class(ranked, levels, point)
+            else:
+                at = torch.tensor(point) if per_row is None else per_row[rows]
+                lengths = levels.sizes_at(at.to(levels.values))
+                lengths = torch.minimum(lengths, ranked.listed().to(lengths.dtype))
+                labels = ranked.prefix(lengths)
+            flat.append(labels)
+            sizes.append(lengths)
+        return PredictionSets(
+            torch.cat(flat),
+            torch.cat(sizes).to(torch.int64),
+            ranking.classes,
+            kind=ranking.kind,
+            promise=promise,
+        )
+
+    def _by_class(
+        self, ranked: Ranking, levels: Levels, point: Conditional
+    ) -> tuple[Tensor, Tensor]:
+        """Each label by the threshold of its own class: not a prefix."""
+        labels, _ = ranked.top(ranked.depth)
+        thresholds = point.thresholds.to(ranked.device)[labels.clamp(min=0).to(torch.int64)]
+        inside = (levels.by_rank(ranked.depth) >= thresholds) & (labels >= 0)
+        return labels[inside], inside.sum(dim=1)
+
+    def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
+        """The conformal p-value of every label: (rows, classes).
+
+        A label is in the set promised at accuracy 1 - alpha if and only if its p-value is above
+        alpha. (The first label of a row always is, unless `allow_empty=True`.)
+        """
+        ranking, x = self._rows(scores, features)
+        kept = np.sort(self._calibrated().levels)
+        outside = float(p_values(kept, np.array([-np.inf]))[0])
+        shape = (len(ranking), ranking.n_classes)
+        found = torch.full(shape, outside, dtype=torch.float64, device=ranking.device)
+        for rows, ranked, levels in self._blocks(ranking, x):
+            labels, _ = ranked.top(ranked.depth)
+            asked = levels.by_rank(ranked.depth).to(torch.float64).cpu().numpy()
+            values = torch.from_numpy(p_values(kept, asked)).to(ranking.device)
+            listed = labels >= 0
+            at = torch.arange(len(labels), device=labels.device)[:, None].expand_as(labels)
+            found[rows][at[listed], labels[listed].to(torch.int64)] = values[listed]
+        return to_kind(found, ranking.kind)
+
+    def _rows(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None
+    ) -> tuple[Ranking, Tensor | None]:
+        """Rows to predict, checked."""
+        ranking = self._ranking(scores)
+        return ranking, None if features is None else as_features(features, rows=len(ranking))
+
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """Accuracy and mean size at every threshold that matters, on these rows."""
+        ranking, index = self._labelled(scores, y)
+        x = None if features is None else as_features(features, rows=len(ranking))
+        own = self._label_levels(ranking, index, x)
+        thresholds = _worth_trying(np.sort(own.cpu().numpy()))
+        rising = np.sort(own.cpu().numpy())
+        hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
+        return Frontier(
+            hits / len(rising),
+            self._mean_sizes(ranking, x, thresholds),
+            thresholds,
+            self._parameter,
+            self._name(),
+        )
+
+    _parameter = "threshold"
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+
+def hold_out(
+    rows: int, share: float | None, seed: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to learn from, and a random share of them to calibrate with (none if None).
+
+    >>> [part.tolist() for part in hold_out(5, 0.4, seed=0)]
+    [[0, 1, 3], [2, 4]]
+    """
+    if share is None:
+        return np.arange(rows), np.arange(0)
+    order = np.random.default_rng(seed).permutation(rows)
+    held_out = min(max(1, round(share * rows)), rows - 1)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
+    if features is None:
+        return None
+    return features[torch.from_numpy(rows).to(features.device)]
+
+
+def _every_label(ranked: Ranking) -> tuple[Tensor, Tensor]:
+    """All labels of every row: the listed ones, best first, then the others."""
+    n, rows = ranked.n_classes, len(ranked)
+    labels, _ = ranked.top(ranked.depth)
+    unlisted = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
+    unlisted.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
+    others = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
+    both = torch.cat([labels, others], dim=1)
+    flat = both[torch.cat([labels >= 0, unlisted[:, :n]], dim=1)]
+    return flat, torch.full((rows,), n, dtype=torch.int64, device=ranked.device)
+
+
+def _worth_trying(rising: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds for a curve, decreasing: labels' levels, at most a few hundred, densest where
+    few labels are missed."""
+    finite = rising[rising > -np.inf]
+    if not len(finite):
+        return np.array([np.inf])
+    missed = np.concatenate([np.linspace(0, 1, 200), np.geomspace(1 / len(finite), 1, 300)])
+    picked = np.unique((missed * (len(finite) - 1)).round().astype(np.int64))
+    return np.unique(finite[picked])[::-1].copy()

@@ -1,0 +1,314 @@
+"""The Shortlister: one fit, every operating point, an exact promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike, as_features, check_choice, check_count, check_weight
+from shortlist._progress import Show
+from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
+from shortlist.costs import Cost, cost_table
+from shortlist.ranking import Ranking
+from shortlist.scores import ScoreType, sorted_log_proba
+from shortlist.selectors._levels import Levels
+from shortlist.selectors._priced import PricedSelector
+from shortlist.selectors._rescoring import Rescorer
+from shortlist.selectors._sizing import Buckets, RankModel, size_grid
+from shortlist.selectors._slopes import slopes
+from shortlist.temperature import fit_scale
+
+FEWEST_ROWS = 200
+"""With fewer rows to learn from, nothing but a temperature is learned."""
+SURE = 2.0
+"""A stage is kept if it helps by this many standard errors on rows that it did not learn from."""
+
+
+class Shortlister(PricedSelector):
+    """The shortest sets for an accuracy, learned from scores and features, with a promise.
+
+    Two stages learn from rows that the classifier did not train on. The first re-scores: a
+    residual on the classifier's logits, from the features, gives a better order and better
+    probabilities. The second estimates how the right label's rank is distributed in each row, so
+    that for every size the chance of a miss is known. For any lambda the set is the one with the
+    smallest `miss + lambda cost(size)`; sets are nested in lambda, and rows held out from both
+    stages turn lambda into an exact promise of accuracy.
+
+    A stage is kept only if it helps on rows that it did not learn from. With few rows, no
+    features or no signal, what remains is the classifier with one temperature: the plug-in rule.
+
+    Parameters
+    ----------
+    cost : "linear", "log", a table by size, or a function of the size
+        "linear" keeps the mean size small.
+    accuracy : float
+        What `predict_set` promises unless it is told otherwise.
+    cost_weight : float, optional
+        If given, what `predict_set` uses instead: the paper's lambda, without a promise.
+    rescore : "auto", True or False
+        Stage 1. "auto": if there are features and it helps.
+    learn_sizes : "auto", True or False
+        Stage 2. "auto": if it helps.
+    calibration : float or None
+        Share of the rows of `fit` that are kept for the promise. None: all rows are learned from,
+        and `calibrate` will follow.
+    by : None, "class" or "group"
+        Whether the promise holds over all rows, for each class, or for each group of rows.
+    allow_empty : bool
+        Whether a set may be empty. If not, each holds at least its row's first label.
+    on_unreachable : "raise" or "all"
+        What to do about a promise that the calibration rows are too few for: an error, or every
+        label.
+    folds : int
+        Networks of each stage; each learns without its own fold of the rows.
+    width, rank_width : int
+        Hidden units of the two stages' networks.
+    learning_rate, batch_size, weight_decay, max_epochs, patience
+        Of the training of both stages (AdamW, averaged weights, early stopping).
+    score_type : "auto", "logits", "proba" or "log_proba"
+        What the scores are. "auto" decides at fit; see `score_type_`.
+    score_depth : int
+        How many of the best labels' log-probabilities stage 2 sees.
+    device : str
+        Where to train. "auto": where the features (or scores) are.
+    progress : bool or "auto"
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    classes_, score_type_
+    temperature_ : float
+        Of the classifier's scores, as fitted.
+    rescored_, learned_sizes_ : bool
+        Which stages were kept.
+    history_ : dict
+        What happened in the training of each stage.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.digits()
+    >>> fit, select, test = data.split(100, 1100)
+    >>> h = sl.LinearClassifier(max_epochs=5, validation_fraction=0).fit(fit.x, fit.y)
+    >>> model = sl.Shortlister(max_epochs=5)
+    >>> model = model.fit(h.decision_function(select.x), select.y, features=select.x)
+    >>> sets = model.predict_set(h.decision_function(test.x), features=test.x, accuracy=0.95)
+    >>> sets.promise
+    'accuracy >= 0.95 promised by 275 calibration rows'
+    """
+
+    temperature_: float
+    rescored_: bool
+    learned_sizes_: bool
+    history_: dict[str, object]
+
+    def __init__(
+        self,
+        cost: Cost = "linear",
+        *,
+        accuracy: float = 0.95,
+        cost_weight: float | None = None,
+        rescore: bool | str = "auto",
+        learn_sizes: bool | str = "auto",
+        calibration: float | None = 0.25,
+        by: str | None = None,
+        allow_empty: bool = False,
+        on_unreachable: str = "raise",
+        folds: int = 5,
+        width: int = 512,
+        rank_width: int = 128,
+        learning_rate: float = 1e-3,
+        batch_size: int = 1024,
+        weight_decay: float = 1e-2,
+        max_epochs: int = 50,
+        patience: int = 5,
+        score_type: str = "auto",
+        score_depth: int = 20,
+        device: str = "auto",
+        progress: Show = "auto",
+        random_state: object = 0,
+    ) -> None:
+        self.cost = cost
+        self.accuracy = accuracy
+        self.cost_weight = cost_weight
+        self.rescore = rescore
+        self.learn_sizes = learn_sizes
+        self.calibration = calibration
+        self.by = by
+        self.allow_empty = allow_empty
+        self.on_unreachable = on_unreachable
+        self.folds = folds
+        self.width = width
+        self.rank_width = rank_width
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.score_type = score_type
+        self.score_depth = score_depth
+        self.device = device
+        self.progress = progress
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        super()._check()
+        if self.cost_weight is not None:
+            check_weight(self.cost_weight)
+        for name in ("rescore", "learn_sizes"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                check_choice(value, name, ("auto", True, False))  # type: ignore[arg-type]
+        check_count(self.folds, "folds", least=2)
+        check_count(self.width, "width")
+        check_count(self.rank_width, "rank_width")
+        check_count(self.score_depth, "score_depth")
+        self._training()
+
+    def _training(self) -> Training:
+        return Training(
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            weight_decay=self.weight_decay,
+            max_epochs=self.max_epochs,
+            patience=self.patience,
+            fewest_steps=FEWEST_STEPS,
+            decoupled=True,
+            # An average over about 125 steps of 1,024 rows.
+            averaging=1 - min(0.5, 0.008 * self.batch_size / 1024),
+            seed=seed_of(self.random_state),
+        )
+
+    def _learn(
+        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
+    ) -> None:
+        if self.rescore is True and features is None:
+            raise ValueError("rescore=True needs features: fit(scores, y, features=X)")
+        sizes = size_grid(ranking.depth)
+        cost_table(self.cost, sizes)
+        settings = self._training()
+        device = device_of(self.device, index if features is None else features)
+        scale = fit_scale(ranking, index, kind)
+        enough = len(ranking) >= FEWEST_ROWS
+        rescorer, ranked = None, _Scored(ranking, kind, scale)
+        history: dict[str, object] = {}
+        if features is not None and self.rescore is not False and (enough or self.rescore is True):
+            rescorer = Rescorer.fit(
+                ranking,
+                index,
+                kind,
+                features,
+                scale,
+                settings,
+                members=self.folds,
+                width=self.width,
+                device=device,
+                progress=self.progress,
+            )
+            history["re-scoring"] = rescorer.history
+            better = _Scored(rescorer.out_of_fold(ranking, features), "log_proba", 1.0)
+            if self.rescore is True or _helps(
+                ranked.label_log_proba(index), better.label_log_proba(index)
+            ):
+                ranked = better
+            else:
+                rescorer = None
+        buckets = Buckets(sizes, outside=not ranking.is_dense or ranking.depth < ranking.n_classes)
+        model = None
+        if self.learn_sizes is not False and (enough or self.learn_sizes is True):
+            log_p = ranked.log_proba(ranking.depth)
+            rank = ranked.ranking.rank_of(index)
+            model, masses = RankModel.fit(
+                log_p,
+                rank,
+                buckets,
+                features,
+                settings,
+                members=self.folds,
+                width=self.rank_width,
+                depth=min(self.score_depth, ranking.depth),
+                device=device,
+                progress=self.progress,
+            )
+            history["sizes"] = model.history
+            own = buckets.of_rank(rank)[:, None]
+            before, after = (
+                buckets.masses(log_p).gather(1, own),
+                masses.to(own.device).gather(1, own),
+            )
+            if self.learn_sizes is not True and not _helps(before.log()[:, 0], after.log()[:, 0]):
+                model = None
+        self.temperature_, self.history_ = 1 / scale, history
+        self.rescored_, self.learned_sizes_ = rescorer is not None, model is not None
+        self._rescorer, self._rank_model, self._buckets = rescorer, model, buckets
+        self._kind, self._scale = kind, scale
+        self._n_features = None if features is None else features.shape[1]
+
+    def _ranked(self, ranking: Ranking, features: Tensor | None) -> _Scored:
+        """The rows after stage 1."""
+        if self._rescorer is None:
+            return _Scored(ranking, self._kind, self._scale)
+        assert features is not None
+        return _Scored(self._rescorer(ranking, features), "log_proba", 1.0)
+
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+        features = self._known(features)
+        ranked = self._ranked(ranking, features)
+        log_p = ranked.log_proba(self._buckets.sizes[-1])
+        every = torch.arange(1, log_p.shape[1], device=ranking.device)
+        if self._rank_model is None:
+            gains = log_p[:, :-1].to(torch.float64).exp()
+            return ranked.ranking, Levels(slopes(gains, self._prices(every)), every)
+        sizes = torch.tensor(self._buckets.sizes, device=ranking.device)
+        gains = self._rank_model(log_p, features)[:, : len(sizes)]
+        levels = slopes(gains, self._prices(sizes))
+        return ranked.ranking, Levels(self._buckets.spread(levels, log_p), every)
+
+    def _known(self, features: Tensor | None) -> Tensor | None:
+        """Features as fit saw them; none where they are not used."""
+        if self._n_features is None:
+            return None
+        if self._rescorer is None and self._rank_model is None:
+            return None
+        if features is None:
+            raise ValueError(
+                f"features are missing: fit saw {self._n_features} of them; predict with "
+                "features=..."
+            )
+        return as_features(features, columns=self._n_features)
+
+    def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
+        """The ranking that the sets are prefixes of, with log-probabilities as scores."""
+        ranking, x = self._rows(scores, features)
+        return self._ranked(ranking, self._known(x)).ranking
+
+    def _name(self) -> str:
+        return "Shortlister"
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A ranking, what its scores are, and their inverse temperature."""
+
+    ranking: Ranking
+    kind: ScoreType
+    scale: float
+
+    def log_proba(self, depth: int) -> Tensor:
+        """Sorted log-probabilities, with the mass of all others last."""
+        return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
+
+    def label_log_proba(self, index: Tensor) -> Tensor:
+        """The log-probability of each row's label; of one outside a list, that of all others."""
+        log_p = self.log_proba(self.ranking.depth)
+        column = self.ranking.rank_of(index).clamp(max=log_p.shape[1] - 1).to(torch.int64)
+        return log_p.gather(1, column[:, None])[:, 0].to(torch.float64)
+
+
+def _helps(before: Tensor, after: Tensor) -> bool:
+    """Whether log-likelihoods of the same rows went up by more than chance."""
+    gain = after - before
+    error = gain.std() / len(gain) ** 0.5
+    return bool(gain.mean() > SURE * error)
