@@ -243,7 +243,9 @@ def test_the_default_accuracies_span_the_envelope():
 
 def test_accuracies_that_are_not_reached_have_no_band():
     hits, sizes = draw(np.random.default_rng(6), 300)
-    band = kept(hits, sizes).band([0.7, 0.999])
+    curve = kept(hits, sizes)
+    # Not by the curve itself, though by almost half of the draws.
+    band = curve.band([0.7, curve.accuracy[-1] + 1e-6])
     assert np.isnan(band.low).tolist() == np.isnan(band.high).tolist() == [False, True]
 
 
@@ -354,6 +356,8 @@ def test_set_predictors_keep_their_rows():
     curve = sl.FixedSelector(family).fit(scores, y).frontier(scores, y)
     np.testing.assert_array_equal(curve.rows[0], family.hits(scores, y))
     np.testing.assert_array_equal(curve.rows[1], family.sizes(scores))
+    assert curve.accuracy.tolist() == [hits.sum() / 60 for hits in curve.rows[0].T]
+    assert curve.mean_size.tolist() == [1.0, 2.0, 5.0]
     _, low, high = curve.band([curve.accuracy[1]])
     assert low[0] < 2 < high[0]
 

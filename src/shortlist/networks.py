@@ -87,8 +87,8 @@ class Stack(nn.Module):
     ----------
     prototype : nn.Sequential, or a list of them
         Linear layers with a ReLU between each and the next, and Dropout before any of them
-        (members share what is dropped of the input). One: all members start as it; several: each
-        member as its own.
+        (what is dropped is drawn once for all members). One: all members start as it; several:
+        each member as its own.
     members : int, optional
         How many, if there is one prototype.
     """
@@ -116,7 +116,9 @@ class Stack(nn.Module):
             if i:
                 h = torch.relu(h)
             if self.training and self.dropouts[i]:
-                h = nn.functional.dropout(h, self.dropouts[i])
+                # Drawing is the slow part; members' units have nothing in common but a number.
+                kept = torch.ones_like(h if i == 0 else h[0])
+                h = h * nn.functional.dropout(kept, self.dropouts[i])
             if i == 0:
                 # One product for all members: their first layers see the same input.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)

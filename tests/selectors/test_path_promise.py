@@ -173,6 +173,12 @@ def test_a_member_after_a_failure_is_not_used_however_good_it_looks() -> None:
     assert judged.member(accuracy=0.9, delta=0.05) == 2
 
 
+def test_of_two_with_sets_of_one_size_the_more_accurate_is_used() -> None:
+    for hits in ([99, 100], [100, 99]):
+        judged = Judged([0.2, 0.1], 100, hits, [150, 150])
+        assert judged.member(accuracy=0.9, delta=0.05) == hits.index(100)
+
+
 def test_promises_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
     path = sl.CardinalityPath(
         sl.TopK([1, 2, 4]), cost_weights=[1.0, 0.01], inputs="both", max_epochs=20

@@ -47,6 +47,14 @@ class Levels:
         sizes = torch.nn.functional.pad(self.sizes.to(torch.int64), (1, 0))
         return sizes.expand(len(count), -1).gather(1, count)[:, 0]
 
+    def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        """The sizes of the sets at each of several thresholds: (rows, thresholds)."""
+        asked = -thresholds.to(torch.float64).expand(len(self.values), -1)
+        rising = -self.values.to(torch.float64)
+        count = torch.searchsorted(rising.contiguous(), asked.contiguous(), right=True)
+        sizes = torch.nn.functional.pad(self.sizes.to(torch.int64), (1, 0))
+        return sizes.expand(len(count), -1).gather(1, count)
+
     def steps(self) -> Tensor:
         """How many labels each member adds: (rows, members)."""
         sizes = self.sizes.to(torch.float64)

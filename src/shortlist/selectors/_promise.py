@@ -35,6 +35,9 @@ from shortlist.selectors._calibration import Calibration, Conditional, group_cod
 from shortlist.selectors._levels import Levels
 from shortlist.sets import PredictionSets
 
+BAND_VALUES = 1 << 25
+"""Sizes that a frontier keeps for its bands; with more rows it has none."""
+
 
 class NestedSelector(SetPredictor):
     """A method whose sets are nested, with all that follows from it.
@@ -331,16 +334,16 @@ class NestedSelector(SetPredictor):
         ranking, index = self._labelled(scores, y)
         x = None if features is None else as_features(features, rows=len(ranking))
         own = self._label_levels(ranking, index, x)
-        thresholds = _worth_trying(np.sort(own.cpu().numpy()))
         rising = np.sort(own.cpu().numpy())
+        thresholds = _worth_trying(rising)
         hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
-        return Frontier(
-            hits / len(rising),
-            self._mean_sizes(ranking, x, thresholds),
-            thresholds,
-            self._parameter,
-            self._name(),
-        )
+        points = hits / len(rising), self._mean_sizes(ranking, x, thresholds), thresholds
+        rows = None
+        if len(rising) * len(thresholds) <= BAND_VALUES:  # what a band is resampled from
+            asked = torch.from_numpy(thresholds).to(ranking.device)
+            sizes = [levels.sizes_at_each(asked) for _, _, levels in self._blocks(ranking, x)]
+            rows = (own[:, None] >= asked).cpu().numpy(), torch.cat(sizes).cpu().numpy()
+        return Frontier(*points, self._parameter, self._name(), rows=rows)
 
     _parameter = "threshold"
 
