@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from shortlist import _checkpoint
 from shortlist._checkpoint import Checkpoint, fingerprint
 from shortlist._settings import Training, seeded
-from shortlist.networks import Stack, perceptron
+from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
 from shortlist.training import History, train
 
 SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=7, patience=2, seed=3)
@@ -217,6 +217,78 @@ def test_other_data_are_another_training_even_if_one_row_differs(
     with pytest.raises(ValueError, match="another training"):
         train(seeded(simple, 0), x, [y], loss, SETTINGS, checkpoint=path)
     assert path.read_bytes() == before
+
+
+FOLDS = torch.arange(120) % 3
+
+
+def cross_fit(
+    path: Path | None,
+    objective: Callable[..., Tensor],
+    folds: Tensor = FOLDS,
+    dropout: float = 0.4,
+) -> tuple[nn.Module, History]:
+    """Averaged weights, several inputs, dropout, and a fold for each member."""
+    x, y = data()
+
+    def build() -> Residual:
+        each = [from_zero(perceptron(4, 2, 8, 1, dropout=dropout)) for _ in range(3)]
+        return Residual(Standardize.of(x), Stack(each))
+
+    network = seeded(build, 0)
+    settings = replace(SETTINGS, averaging=0.95, decoupled=True, max_epochs=12, learning_rate=0.1)
+    history = train(
+        network,
+        [x, 0.1 * x[:, :2]],
+        [y],
+        objective,
+        settings,
+        members=["a", "b", "c"],
+        folds=folds,
+        checkpoint=path,
+    )
+    return network, history
+
+
+def by_row(outputs: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([nn.functional.cross_entropy(o, y, reduction="none") for o in outputs])
+
+
+class InterruptedByRow(Interrupted):
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        super().__call__(outputs, y)
+        return by_row(outputs, y)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 5])
+def test_an_interrupted_cross_fit_ends_bit_for_bit_like_one_that_was_not(
+    epochs: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "fit.ckpt"
+    whole, history = cross_fit(None, by_row)
+    calls = 8 + 1  # batches, and a look
+    assert len(history) > 5
+    with pytest.raises(KeyboardInterrupt):
+        cross_fit(path, InterruptedByRow(epochs * calls + 4))
+    steps = InterruptedByRow(10**6)
+    resumed, again = cross_fit(path, steps)
+    assert 10**6 - steps.left == (len(history) - epochs) * calls
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert again.loss == history.loss
+    assert again.validation_loss == history.validation_loss
+    assert again.best_epoch == history.best_epoch
+
+
+@pytest.mark.parametrize("change", [{"folds": (torch.arange(120) + 1) % 3}, {"dropout": 0.1}])
+def test_other_folds_or_dropout_are_another_training(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "fit.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        cross_fit(path, InterruptedByRow(20))
+    with pytest.raises(ValueError, match="another training"):
+        cross_fit(path, by_row, **change)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "text", "empty", "header", "foreign"])

@@ -73,3 +73,64 @@ def test_numpy_in_numpy_out_with_training_on_the_gpu(
     assert not isinstance(sets.sizes, torch.Tensor)
     h = sl.LinearClassifier(device="cuda", max_epochs=3).fit(x, y)
     assert h.decision_function(x).shape == scores.shape
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "topk"])
+def test_conformal_sets_are_those_of_the_cpu(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor], score: str
+) -> None:
+    scores, y, _ = problem
+    proba = torch.softmax(scores.double(), dim=1)
+    model = sl.SplitConformal(score, temperature=None, score_type="proba")
+    here = model.fit(proba[:1000], y[:1000]).predict_set(proba[1000:], accuracy=0.9)
+    there = model.fit(proba[:1000].cuda(), y[:1000].cuda())
+    sets = there.predict_set(proba[1000:].cuda(), accuracy=0.9)
+    assert sets.sizes.device.type == "cuda"
+    assert there.p_values(proba[1000:].cuda()).device.type == "cuda"
+    assert sets.promise == here.promise
+    if score == "lac":
+        assert sets == here
+    else:  # sums of probabilities may round otherwise there
+        assert abs(sets.mean_size - here.mean_size) < 0.05
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_shortlister_trains_and_predicts_there(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor], listed: bool
+) -> None:
+    scores, y, x = problem
+    proba, labels = torch.softmax(scores, dim=1).sort(dim=1, descending=True, stable=True)
+
+    def given(device: str) -> sl.Ranking | torch.Tensor:
+        if not listed:
+            return scores.to(device)
+        few = labels[:, :20].to(device), proba[:, :20].to(device)
+        return sl.Ranking.from_candidates(*few, n_classes=40)
+
+    model = sl.Shortlister(
+        rescore=True, learn_sizes=True, max_epochs=5, width=32, rank_width=16, folds=3
+    )
+    here = model.fit(given("cpu"), y, features=x).frontier(given("cpu"), y, x)
+    model.fit(given("cuda"), y.cuda(), features=x.cuda())
+    networks = model._rescorer.network, model._rank_model.network
+    assert all(p.device.type == "cuda" for network in networks for p in network.parameters())
+    curve = model.frontier(given("cuda"), y.cuda(), x.cuda())
+    for accuracy in (0.5, 0.8):
+        assert abs(curve.size_at(accuracy) / here.size_at(accuracy) - 1) < 0.1
+    for point in ({"accuracy": 0.8}, {"mean_size": 8.0}, {"cost_weight": 0.02}):
+        sets = model.predict_set(given("cuda"), x.cuda(), **point)
+        assert sets.sizes.device.type == "cuda"
+        assert sets.contains(y.cuda()).device.type == "cuda"
+    assert model.rescored(given("cuda"), x.cuda()).scores.device.type == "cuda"
+
+
+def test_a_shortlister_trained_there_serves_arrays_from_here(
+    problem: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+) -> None:
+    scores, y, x = (t.numpy() for t in problem)
+    model = sl.Shortlister(
+        device="cuda", rescore=True, learn_sizes=True, max_epochs=2, width=32, folds=3
+    )
+    sets = model.fit(scores, y, features=x).predict_set(scores, x)
+    assert not isinstance(sets.sizes, torch.Tensor)
+    assert next(model._rescorer.network.parameters()).device.type == "cuda"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from shortlist.networks import Stack, Standardize, perceptron
+from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
 
 
 def perturbed(stack: Stack, seed: int = 0) -> Stack:
@@ -105,11 +105,157 @@ def test_a_member_draws_no_random_numbers() -> None:
         [nn.ReLU(), nn.Linear(2, 2)],
         [nn.Linear(2, 2), nn.ReLU()],
         [nn.Linear(2, 2, bias=False)],
+        [nn.Linear(2, 2), nn.Dropout(0.5), nn.ReLU(), nn.Linear(2, 2)],
+        [nn.Linear(2, 2), nn.Dropout(0.5)],
+        [nn.Dropout(0.5), nn.Dropout(0.5), nn.Linear(2, 2)],
+        [nn.Dropout(0.5)],
+        [],
     ],
 )
 def test_a_stack_refuses_what_it_would_compute_wrongly(layers: list[nn.Module]) -> None:
     with pytest.raises(ValueError, match="a Stack"):
         Stack(nn.Sequential(*layers), 2)
+
+
+def test_members_start_each_as_its_own_prototype() -> None:
+    each = [perceptron(5, 3, 8).double() for _ in range(3)]
+    stack = Stack(each)
+    x = torch.randn(7, 5, dtype=torch.float64)
+    assert stack.members == 3
+    for i, prototype in enumerate(each):
+        torch.testing.assert_close(stack(x)[i], prototype(x), rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(stack(x)[0], stack(x)[1])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        perceptron(4, 4, 4, hidden=2),
+        perceptron(4, 4, 5, hidden=1),
+        perceptron(4, 4, 4, hidden=1, dropout=0.5),
+    ],
+)
+def test_prototypes_of_two_shapes_make_no_stack(other: nn.Sequential) -> None:
+    with pytest.raises(ValueError, match="one shape; prototype 1 is Sequential"):
+        Stack([perceptron(4, 4, 4, hidden=1), other])
+
+
+def test_the_widest_layer_is_known_for_all_members() -> None:
+    assert Stack(perceptron(5, 3, 8), 4).widest == 32
+    assert Stack(perceptron(5, 30, 8), 4).widest == 120
+    assert Stack(perceptron(5, 3, hidden=0), 2).widest == 6
+
+
+# Dropout
+
+
+def dropping() -> nn.Sequential:
+    return perceptron(6, 3, 8, dropout=0.5, input_dropout=0.25).double()
+
+
+def test_dropout_is_for_training_only() -> None:
+    stack = perturbed(Stack(dropping(), 3))
+    x = torch.randn(11, 6, dtype=torch.float64)
+    assert not torch.allclose(stack(x), stack(x))
+    stack.eval()
+    for i in range(3):
+        torch.testing.assert_close(stack(x)[i], by_hand(stack, i, x), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(stack(x)[i], stack.member(i)(x), rtol=1e-12, atol=1e-12)
+
+
+def test_a_member_that_drops_goes_out_and_comes_back_unchanged() -> None:
+    stack = perturbed(Stack(dropping(), 3))
+    member = stack.member(1)
+    assert [repr(layer) for layer in member] == [repr(layer) for layer in dropping()]
+    assert all(layer.training for layer in member)
+    assert not any(layer.training for layer in stack.eval().member(1))
+    again = Stack(member, 2)
+    assert again.dropouts == stack.dropouts == [0.25, 0.5, 0.5]
+    for a, b in zip(member.parameters(), again.member(0).parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_is_dropped_is_drawn_once_for_all_members() -> None:
+    stack = Stack(dropping(), 2)
+    x = torch.randn(50, 6, dtype=torch.float64)
+    out = stack(x)
+    torch.testing.assert_close(out[0], out[1])  # they are alike: only a draw could tell them apart
+    twice = stack(torch.cat([x, x]))
+    assert not torch.allclose(twice[0, :50], twice[0, 50:])  # every row has its own
+
+
+@pytest.mark.parametrize("where", ["input_dropout", "dropout"])
+def test_dropout_leaves_the_expected_output_as_it_is(where: str) -> None:
+    hidden = 0 if where == "input_dropout" else 1  # the output is linear in what is dropped
+    prototype = perceptron(6, 3, 8, hidden, **{where: 0.4}).double()  # type: ignore[arg-type]
+    stack = perturbed(Stack(prototype, 2))
+    x = torch.randn(6, dtype=torch.float64).expand(20_000, -1)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        drawn = stack(x)
+        expected = stack.eval()(x[:1])
+    error = drawn.std(dim=1) / 20_000**0.5
+    assert (drawn.std(dim=1) > 0.1).all()
+    assert ((drawn.mean(dim=1) - expected[:, 0]).abs() < 5 * error).all()
+
+
+def test_dropout_drops_the_share_it_is_told_to() -> None:
+    stack = Stack(perceptron(1, 1, hidden=0, input_dropout=0.3), 1)
+    with torch.no_grad():
+        stack.weights[0].fill_(1.0)
+        stack.biases[0].zero_()
+        out = stack(torch.ones(10_000, 1)).flatten()
+    assert 0.28 < float((out == 0).double().mean()) < 0.32
+    assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
+
+
+# A residual on a prior
+
+
+def residual(scale: float = 1.0) -> tuple[Residual, torch.Tensor, torch.Tensor]:
+    x, prior = torch.randn(9, 5), torch.randn(9, 4)
+    each = [from_zero(perceptron(5, 4, 8)) for _ in range(3)]
+    return Residual(Standardize.of(x), Stack(each), scale), x, prior
+
+
+def test_at_the_start_a_residual_is_the_scaled_prior() -> None:
+    network, x, prior = residual(0.5)
+    assert torch.equal(network(x, prior), (0.5 * prior).expand(3, -1, -1))
+
+
+def test_a_residual_adds_each_members_outputs_to_its_own_multiple_of_the_prior() -> None:
+    network, x, prior = residual()
+    perturbed(network.stack)
+    with torch.no_grad():
+        network.scale.copy_(torch.tensor([1.0, 2.0, -1.0]).view(3, 1, 1))
+    standard = (x - x.mean(dim=0)) / x.std(dim=0, unbiased=False)
+    for i, scale in enumerate((1.0, 2.0, -1.0)):
+        expected = scale * prior + network.stack.member(i)(standard)
+        torch.testing.assert_close(network(x, prior)[i], expected)
+
+
+def test_columns_say_which_output_stands_where() -> None:
+    network, x, prior = residual()
+    perturbed(network.stack)
+    columns = torch.stack([torch.randperm(4) for _ in range(9)])[:, :2]
+    columns[3] = 2  # one output may stand in several places
+    outputs = network.stack(network.standardize(x))
+    found = network(x, prior[:, :2], columns)
+    assert found.shape == (3, 9, 2)
+    for member in range(3):
+        for row in range(9):
+            picked = outputs[member, row, columns[row]]
+            torch.testing.assert_close(found[member, row], prior[row, :2] + picked)
+
+
+def test_a_residuals_members_do_not_touch_one_another() -> None:
+    network, x, prior = residual()
+    perturbed(network.stack)
+    network(x, prior)[1].square().sum().backward()
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad[1].abs().max() > 0
+        assert parameter.grad[[0, 2]].abs().max() == 0
 
 
 def test_the_papers_perceptron() -> None:

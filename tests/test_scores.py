@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.ranking import Ranking
-from shortlist.scores import LEAST_LOG_PROBA, score_type, sorted_log_proba
+from shortlist.scores import (
+    LEAST_LOG_PROBA,
+    NOT_LISTED,
+    log_columns,
+    score_type,
+    sorted_log_proba,
+    target_columns,
+)
 
 DTYPES = [np.float16, np.float32, np.float64]
 KINDS = ["logits", "proba", "log_proba"]
@@ -227,3 +234,110 @@ def test_the_scores_are_not_changed(kind):
     score_type(ranking)
     assert np.array_equal(scores, kept)
     assert np.array_equal(ranking.scores, before)
+
+
+# At a temperature
+
+
+def scaled(
+    row: list[float], kind: str, depth: int, scale: float, listed: int | None
+) -> list[float]:
+    """Sorted masses to the power of `scale`, normalised again; the rest of a list is one label."""
+    row = sorted(row, reverse=True)[:listed]
+    if kind == "logits":
+        logs = [v - row[0] for v in row]
+    else:
+        logs = [max(math.log(v) if kind == "proba" else v, LEAST_LOG_PROBA) for v in row]
+        if listed is not None:
+            rest = 1 - math.fsum(math.exp(v) if kind == "log_proba" else v for v in row)
+            logs.append(max(math.log(rest) if rest > 0 else -math.inf, LEAST_LOG_PROBA))
+    masses = [math.exp(v * scale) for v in logs]
+    total = math.fsum(masses)
+    inside = [] if listed is None or kind == "logits" else [masses.pop()]
+    found = [*(masses + [0.0] * depth)[:depth], math.fsum(masses[depth:] + inside)]
+    return [math.log(max(v / total, math.exp(LEAST_LOG_PROBA))) for v in found]
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.integers(2, 9),
+    st.integers(1, 9),
+    st.sampled_from([0.05, 0.5, 3.0]),
+    st.sampled_from([0.5, 3.0, 12.0, 60.0]),
+    st.integers(0, 1000),
+)
+@settings(max_examples=120, deadline=None)
+def test_a_temperature_by_brute_force(kind, n, depth, scale, spread, seed):
+    scores = np.maximum(make(kind, rows=4, n=n, seed=seed, spread=spread), -1e3)
+    if kind == "proba":
+        scores = np.maximum(scores, 1e-300)
+    depth = min(depth, n)
+    expected = [scaled(row, kind, depth, scale, None) for row in scores.tolist()]
+    got = sorted_log_proba(Ranking.from_scores(scores), kind, depth, scale)
+    np.testing.assert_allclose(got, expected, atol=1e-9)
+    listed = (n + 1) // 2
+    expected = [scaled(row, kind, depth, scale, listed) for row in scores.tolist()]
+    got = sorted_log_proba(as_candidates(scores, listed), kind, depth, scale)
+    np.testing.assert_allclose(got.exp(), np.exp(expected), atol=1e-3 if scale < 1 else 1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_list_reads_alike_in_every_company(kind, dtype, scale):
+    """The longest list of the batch decides how many columns there are, and nothing else."""
+    scores = make(kind, rows=33, n=40).astype(dtype)
+    dense = Ranking.from_scores(scores)
+    labels = np.where(np.arange(25) < 1 + np.arange(33)[:, None] % 25, dense.labels[:, :25], -1)
+    together = Ranking.from_candidates(labels, dense.scores[:, :25], n_classes=40)
+    for depth in (3, 25):
+        expected = sorted_log_proba(together, kind, depth, scale)
+        for i in range(33):
+            alone = Ranking.from_candidates(labels[[i]], dense.scores[[i], :25], n_classes=40)
+            assert torch.equal(sorted_log_proba(alone, kind, depth, scale)[0], expected[i])
+
+
+# By column
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_logarithms_by_column(kind, dtype):
+    scores = make(kind, spread=20).astype(dtype)
+    got = log_columns(Ranking.from_scores(scores), slice(3, 9), kind)
+    assert got.dtype == (torch.float64 if dtype == np.float64 else torch.float32)
+    for row, found in zip(scores[3:9].astype(float).tolist(), got.tolist(), strict=True):
+        if kind == "logits":
+            expected = [v - max(row) for v in row]  # however low
+        else:
+            logs = [(math.log(v) if v else -math.inf) if kind == "proba" else v for v in row]
+            expected = [max(v, LEAST_LOG_PROBA) for v in logs]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert got.min() < (LEAST_LOG_PROBA - 1 if kind == "logits" else LEAST_LOG_PROBA + 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logarithms_of_candidates_by_place(kind):
+    given_ = {"proba": [0.5, 0.25], "log_proba": np.log([0.5, 0.25]), "logits": [3.0, 1.0]}[kind]
+    labels = [[4, 2], [1, -1]]
+    ranking = Ranking.from_candidates(labels, [list(given_), [given_[0], 0.0]], n_classes=6)
+    got = log_columns(ranking, slice(0, 2), kind)
+    if kind == "logits":
+        expected = [[0, -2, LEAST_LOG_PROBA], [0, NOT_LISTED, LEAST_LOG_PROBA]]
+    else:
+        half, quarter = math.log(0.5), math.log(0.25)
+        expected = [[half, quarter, quarter], [half, NOT_LISTED, half]]
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_the_column_of_the_right_label():
+    scores = make("logits")
+    y = np.arange(30) % 7
+    assert target_columns(Ranking.from_scores(scores), torch.from_numpy(y)).tolist() == y.tolist()
+    ranking = as_candidates(scores, 3)
+    got = target_columns(ranking, torch.from_numpy(y))
+    assert got.dtype == torch.int64
+    for row, label, column in zip(ranking.labels.tolist(), y, got.tolist(), strict=True):
+        assert column == (row.index(label) if label in row else 3)
+    assert 3 in got
+    assert 0 in got

@@ -63,10 +63,11 @@ def plain_loop(
     batches: Sequence[Tensor],
     settings: Training,
     objective: Callable[..., Tensor] = plain,
+    after: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Adam as everyone writes it; gives the gradients' norms before clipping."""
     x, y, _ = data()
-    adam = torch.optim.Adam(
+    adam = (torch.optim.AdamW if settings.decoupled else torch.optim.Adam)(
         module.parameters(),
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
@@ -76,13 +77,14 @@ def plain_loop(
     norms = []
     for rows in batches:
         adam.zero_grad()
-        objective(module(x[rows]), y[rows]).backward()
+        objective(module(x[rows]), y[rows], rows).backward()
         grads = [p.grad for p in module.parameters() if p.grad is not None]
         norms.append(float(torch.cat([g.flatten() for g in grads]).norm()))
         if settings.clip_norm is not None:
             for grad in grads:
                 grad.mul_(min(1.0, settings.clip_norm / norms[-1]))
         adam.step()
+        after()
     return norms
 
 
@@ -108,6 +110,38 @@ def test_it_is_adam_with_l2(weight_decay: float) -> None:
     plain_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
     assert differ(trained, network())
+
+
+def test_decoupled_it_is_adamw() -> None:
+    settings = replace(SETTINGS, weight_decay=0.5, validation_fraction=0.0, decoupled=True)
+    x, y, ids = data()
+    trained, reference, coupled, recorder = network(), network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    plain_loop(reference, recorder.batches, settings)
+    assert_close(trained, reference)
+    plain_loop(coupled, recorder.batches, replace(settings, decoupled=False))
+    with pytest.raises(AssertionError):
+        assert_close(coupled, reference, 1e-2)
+
+
+class SideBySide(nn.Module):
+    """A network that takes its inputs in two parts."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        out: Tensor = self.inner(torch.cat([left, right], dim=1))
+        return out
+
+
+def test_several_inputs_are_passed_side_by_side() -> None:
+    x, y, _ = data()
+    whole, parts = network(), SideBySide(network())
+    train(whole, x, [y], plain, SETTINGS)
+    train(parts, [x[:, :1], x[:, 1:]], [y], plain, SETTINGS)
+    assert not differ(whole, parts.inner)
 
 
 def test_every_epoch_sees_every_row_once_in_another_order() -> None:
@@ -307,6 +341,197 @@ def test_one_row_is_enough() -> None:
     assert history.loss[-1][0] < history.loss[0][0]
 
 
+# The running average of the weights
+
+
+def test_without_held_out_rows_the_average_is_what_is_left() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.9)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    average = [p.detach().clone() for p in reference.parameters()]
+    kept: list[float] = []
+
+    def after() -> None:
+        steps = len(kept) + 1
+        kept.append(min(0.9, (1 + steps) / (10 + steps)))
+        for mean, p in zip(average, reference.parameters(), strict=True):
+            mean.copy_(kept[-1] * mean + (1 - kept[-1]) * p.detach())
+
+    plain_loop(reference, recorder.batches, settings, after=after)
+    assert len(kept) == 36
+    assert kept[0] == 2 / 11
+    assert kept[-1] == (1 + 36) / (10 + 36) < 0.9  # a long average begins as a short one
+    for p, mean, last in zip(trained.parameters(), average, reference.parameters(), strict=True):
+        torch.testing.assert_close(p.detach(), mean, rtol=1e-10, atol=1e-10)
+        assert not torch.allclose(p, last, rtol=1e-3)
+
+
+def test_after_the_first_steps_a_step_keeps_its_share_of_the_average() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.3)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    states: list[list[Tensor]] = []
+
+    def after() -> None:
+        states.append([p.detach().clone() for p in reference.parameters()])
+
+    plain_loop(reference, recorder.batches, settings, after=after)
+    shares = 0.7 * 0.3 ** torch.arange(len(states), dtype=torch.float64)  # the last step first
+    for i, p in enumerate(trained.parameters()):
+        path = torch.stack([state[i] for state in reversed(states)])
+        mean = (path * shares.view(-1, *[1] * (path.ndim - 1))).sum(dim=0)
+        torch.testing.assert_close(p.detach(), mean, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("members", [None, ["a", "b", "c"]])
+def test_averaged_weights_are_judged_and_kept_and_training_goes_on_without_them(
+    members: list[str] | None,
+) -> None:
+    x, y, ids = data()
+    objective = plain if members is None else of_stack
+
+    def fresh() -> nn.Module:
+        return network() if members is None else Stack(network(), 3)
+
+    averaged, usual, recorder = fresh(), fresh(), Recorder(objective)
+    settings = replace(OVERFITTING, averaging=0.9)
+    history = train(averaged, x, [y, ids], recorder, settings, members=members)
+    other = train(usual, x, [y, ids], Recorder(objective), OVERFITTING, members=members)
+    common = min(len(history), len(other))
+    assert history.loss[:common] == other.loss[:common]
+    assert history.validation_loss[0] != other.validation_loss[0]
+    held_out = recorder.looked_at[0]
+    with torch.no_grad():
+        losses = objective(averaged(x[held_out]), y[held_out]).reshape(-1)
+    best = np.min(history.validation_loss, axis=0)
+    np.testing.assert_allclose(losses.numpy(), best, rtol=1e-12)
+
+
+def test_an_error_while_averaged_weights_are_judged_leaves_the_others() -> None:
+    x, y, ids = data()
+    recorder = Recorder()
+
+    def objective(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            raise KeyboardInterrupt
+        return recorder(outputs, labels, rows)
+
+    trained, reference, settings = network(), network(), replace(OVERFITTING, averaging=0.9)
+    with pytest.raises(KeyboardInterrupt):
+        train(trained, x, [y, ids], objective, settings)
+    plain_loop(reference, recorder.batches, settings)
+    assert_close(trained, reference)
+
+
+# Cross-fitting
+
+in_fold = torch.arange(130)[torch.randperm(130, generator=torch.Generator().manual_seed(2))] % 3
+NAMES = ["a", "b", "c"]
+
+
+def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
+    """The loss of each member and row."""
+    return torch.stack([nn.functional.cross_entropy(o, y, reduction="none") for o in outputs])
+
+
+def crossed() -> Stack:
+    return Stack([network(j) for j in range(3)])
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+@pytest.mark.parametrize("member", [0, 1, 2])
+def test_a_member_never_learns_from_its_own_fold(member: int, averaging: float) -> None:
+    # One epoch of many steps: whatever the own fold says, its weights are kept.
+    settings = replace(SETTINGS, max_epochs=1, fewest_steps=40, averaging=averaging)
+    x, y, _ = data()
+    own = in_fold == member
+    poisoned, lies = x.clone(), y.clone()
+    poisoned[own] *= -7
+    lies[own] = 1 - lies[own]
+    clean, spoilt = crossed(), crossed()
+    train(clean, x, [y], by_row, settings, members=NAMES, folds=in_fold)
+    train(spoilt, poisoned, [lies], by_row, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+        assert differ(clean.member(j), spoilt.member(j)) == (j != member)
+        assert differ(clean.member(j), network(j))
+
+
+def test_every_row_is_learned_from_by_all_members_but_one() -> None:
+    x, y, ids = data()
+    recorder = Recorder(by_row)
+    train(crossed(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
+    epochs = torch.cat(recorder.batches).view(4, 130)
+    assert all(torch.equal(e.sort().values, ids) for e in epochs)
+    assert torch.equal(recorder.looked_at[0].sort().values, ids)
+
+
+def test_a_member_of_a_cross_fit_stops_by_its_own_fold() -> None:
+    x, y, _ = data()
+    stack = crossed()
+    history = train(stack, x, [y], by_row, OVERFITTING, members=NAMES, folds=in_fold)
+    assert len(set(history.best_epoch)) > 1
+    assert len(history) == max(history.best_epoch) + 1 + OVERFITTING.patience
+    for j in range(3):
+        own = in_fold == j
+        with torch.no_grad():
+            loss = float(plain(stack.member(j)(x[own]), y[own]))
+        mine = [losses[j] for losses in history.validation_loss]
+        assert mine[history.best_epoch[j]] == min(mine[: history.best_epoch[j] + 4])
+        assert loss == pytest.approx(mine[history.best_epoch[j]], rel=1e-10)
+
+
+def test_with_one_batch_a_member_is_a_network_trained_alone_on_the_other_folds() -> None:
+    settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
+    x, y, _ = data()
+    stack = crossed()
+    history = train(stack, x, [y], by_row, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+        alone, others = network(j), in_fold != j
+        assert history.best_epoch[j] > 0
+        until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
+        by_itself = train(alone, x[others], [y[others]], plain, until)
+        assert_close(stack.member(j), alone, 1e-8)
+        mine = [losses[j] for losses in history.loss[: len(by_itself)]]
+        np.testing.assert_allclose(mine, np.ravel(by_itself.loss), rtol=1e-8)
+
+
+def test_in_batches_a_member_takes_the_steps_of_its_own_rows_in_the_same_order() -> None:
+    settings = replace(SETTINGS, max_epochs=1, clip_norm=0.2)
+    x, y, ids = data()
+    stack, recorder = crossed(), Recorder(by_row)
+    train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+
+        def member(outputs: Tensor, labels: Tensor, rows: Tensor, j: int = j) -> Tensor:
+            others, share = in_fold[rows] != j, (in_fold != j).double().mean()
+            total = nn.functional.cross_entropy(outputs[others], labels[others], reduction="sum")
+            return total / (len(rows) * share)
+
+        alone = network(j)
+        plain_loop(alone, recorder.batches, settings, member)
+        assert_close(stack.member(j), alone)
+
+
+@pytest.mark.parametrize(
+    ("folds", "counts"),
+    [([0, 0, 1, 1], r"\[2, 2, 0\]"), ([0, 1, 2, 3], r"\[1, 1, 1, 1\]")],
+)
+def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
+    x, y, _ = data(4)
+    with pytest.raises(ValueError, match=rf"3 members need rows in each.*{counts}"):
+        train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
+
+
+def test_a_member_needs_rows_of_other_folds() -> None:
+    x, y, _ = data(4)
+    with pytest.raises(ValueError, match=r"1 members need.*\[4\]"):
+        train(
+            Stack(network(), 1), x, [y], by_row, SETTINGS, members=["a"], folds=torch.zeros(4).int()
+        )
+
+
 # Losses that are not finite
 
 
@@ -410,6 +635,8 @@ def test_frozen_layers_stay_as_they_are() -> None:
         ("validation_fraction", 1.0),
         ("validation_fraction", -0.1),
         ("clip_norm", 0.0),
+        ("averaging", 1.0),
+        ("averaging", -0.5),
     ],
 )
 def test_settings_that_make_no_sense(name: str, value: float) -> None:

@@ -29,13 +29,15 @@ from sklearn.utils.validation import (
     column_or_1d,
     validate_data,
 )
+from torch import Tensor
 
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
 from shortlist._settings import seed_of
 from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
-from shortlist.ranking import best
-from shortlist.selectors import CardinalitySelector, SetPredictor
+from shortlist.ranking import Ranking, best
+from shortlist.selectors import SetPredictor, Shortlister
+from shortlist.selectors._promise import hold_out
 from shortlist.sets import PredictionSets
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -72,9 +74,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     estimator : classifier, optional
         With `predict_proba` or `decision_function`. Default: `LogisticRegression()`.
     method : set predictor, optional
-        Anything with `fit(scores, y, features=..., classes=...)` and `predict_set`. Default: the
-        paper's `CardinalitySelector`, on features and scores where features are numbers, else on
-        scores alone.
+        Anything with `fit(scores, y, features=..., classes=...)` and `predict_set`. Default:
+        `Shortlister()`, which promises an accuracy.
     features : "auto", None or callable
         What the method gets as features: "auto" is X where that is a dense table of numbers
         (what is missing in it becomes its column's mean), None is nothing, a callable makes them
@@ -155,7 +156,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         means = column_means(features) if self.features == "auto" else None
         features = fill_missing(features, means)
         seed = seed_of(self.random_state)
-        method = self._method(features is not None, seed)
+        method = self._method(seed)
         if features is None and getattr(method, "inputs", "scores") != "scores":
             raise ValueError(
                 f"{method!r} needs features, but there are none: X ({type(X).__name__}) is not a "
@@ -182,25 +183,24 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self._means = means
         return self
 
-    def _method(self, has_features: bool, seed: int) -> SetPredictor:
+    def _method(self, seed: int) -> SetPredictor:
         if self.method is not None:
             if not (hasattr(self.method, "fit") and hasattr(self.method, "predict_set")):
                 raise ValueError(
-                    "method must be a set predictor, such as CardinalitySelector(cost_weight=0.1); "
+                    "method must be a set predictor, such as Shortlister(accuracy=0.98); "
                     f"got {self.method!r}"
                 )
             method: SetPredictor = clone(self.method)
+            if "calibration" in method.get_params():
+                method.set_params(calibration=None)  # rows are held out here, from both
             return method
-        return CardinalitySelector(inputs="both" if has_features else "scores", random_state=seed)
+        return Shortlister(calibration=None, random_state=seed)
 
     def _hold_out(self, rows: int, method: SetPredictor, seed: int) -> tuple[Rows, Rows]:
         """Rows to learn from, and rows to calibrate with if the method can be calibrated."""
         if not hasattr(method, "calibrate"):
             return np.arange(rows), np.arange(0)
-        share = check_probability(self.calibration, "calibration")
-        order = np.random.default_rng(seed).permutation(rows)
-        held_out = max(1, round(share * rows))
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+        return hold_out(rows, check_probability(self.calibration, "calibration"), seed)
 
     def _cross_fit(
         self,
@@ -256,10 +256,21 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         return _scores(self.estimator_, X, self.classes_)
 
+    def _rescored(self, X: object) -> Tensor | None:
+        """Log-probabilities for each class, if the method re-scores the classifier's scores."""
+        check_is_fitted(self, "method_")
+        if not getattr(self.method_, "rescored_", False):
+            return None
+        ranking: Ranking = self.method_.rescored(self._checked(X), self._filled(X))
+        return ranking.scores_of(slice(0, len(ranking)))
+
     def predict(self, X: object) -> NDArray[np.generic]:
         """The first label of each row's set: the one with the largest score."""
         scores = torch.from_numpy(np.ascontiguousarray(self._checked(X)))
-        labels: NDArray[np.generic] = self.classes_[best(scores).numpy()]
+        better = self._rescored(X)
+        labels: NDArray[np.generic] = self.classes_[
+            best(scores if better is None else better).numpy()
+        ]
         return labels
 
     def predict_set(self, X: object, **operating_point: object) -> PredictionSets:
@@ -274,14 +285,21 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     @available_if(_base_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: object) -> Array:
-        """The classifier's probabilities: the scores that the sets are made of."""
-        return self._checked(X)
+        """The probabilities that the sets are made of: the classifier's, or, where the method
+        re-scores, its own."""
+        better = self._rescored(X)
+        return self._checked(X) if better is None else better.exp().numpy()
 
     @available_if(_base_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: object) -> Array:
-        """The classifier's decision function."""
+        """The classifier's decision function, or, where the method re-scores, log-probabilities
+        (of two classes, their difference)."""
         check_is_fitted(self, "method_")
-        return np.asarray(self.estimator_.decision_function(X))  # type: ignore[attr-defined]
+        better = self._rescored(X)
+        if better is None:
+            return np.asarray(self.estimator_.decision_function(X))  # type: ignore[attr-defined]
+        log_p = better.numpy()
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -23,6 +23,10 @@ class Band(NamedTuple):
     high: NDArray[np.float64]
 
 
+FEW_POINTS = 100
+"""So many points are drawn as dots."""
+
+
 class Frontier:
     """Points of (accuracy, mean size), one for each value of a parameter.
 
@@ -174,8 +178,8 @@ class Frontier:
 
     def plot(self, ax: Axes | None = None, *, band: bool = False, **style: object) -> Axes:
         """Draw the envelope, accuracy against mean size as in the paper, and, as faint dots, all
-        points; with `band=True` also the confidence band, shaded. `ax.legend()` then names the
-        curves."""
+        points if they are not too many; with `band=True` also the confidence band, shaded.
+        `ax.legend()` then names the curves."""
         from matplotlib import pyplot as plt
 
         shade = self.band() if band else None  # before anything is drawn: it may be impossible
@@ -183,7 +187,8 @@ class Frontier:
         options = {"marker": "o", "markersize": 3.5, "label": self.name or None} | style
         curve = self.mean_size[self._best], self.accuracy[self._best]
         (line,) = axes.plot(*curve, **options)  # type: ignore[arg-type]
-        axes.plot(self.mean_size, self.accuracy, ".", ms=3, color=line.get_color(), alpha=0.5)
+        if len(self) <= FEW_POINTS:
+            axes.plot(self.mean_size, self.accuracy, ".", ms=3, color=line.get_color(), alpha=0.5)
         if shade is not None:
             axes.fill_betweenx(*shade, color=line.get_color(), alpha=0.2, linewidth=0)
         axes.set_xlabel("mean size of the set")

@@ -143,7 +143,7 @@ rows: 9 are needed. At most 0.66666 can be; or ask for on_unreachable="all", eve
     if rank:
         why = (
             f"{lost} of the {len(scores)} calibration rows have their label outside the list of "
-            "candidates: list more candidates"
+            "candidates, or the largest set: list more candidates"
         )
     else:
         needed = fewest_rows(accuracy, delta)

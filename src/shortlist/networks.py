@@ -100,6 +100,13 @@ class Stack(nn.Module):
         each = [prototype] * (members or 1) if isinstance(prototype, nn.Sequential) else prototype
         self.members = len(each)
         layers = [_linear_layers(one) for one in each]
+        shapes = [[(dropout, layer.weight.shape) for dropout, layer in one] for one in layers]
+        for i, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise ValueError(
+                    f"the members of a Stack have one shape; prototype {i} is {each[i]}, but "
+                    f"prototype 0 {each[0]}"
+                )
         self.dropouts = [dropout for dropout, _ in layers[0]]
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
@@ -126,6 +133,15 @@ class Stack(nn.Module):
             else:
                 h = torch.baddbmm(bias, h, weight)
         return h
+
+    @property
+    def widest(self) -> int:
+        """How many values the widest layer holds for a row, of all members."""
+        widest: int = max(bias.numel() for bias in self.biases)
+        return widest
+
+    def extra_repr(self) -> str:  # tells a training's checkpoint apart
+        return f"dropouts={self.dropouts}"
 
     def member(self, index: int) -> nn.Sequential:
         """One member as an ordinary perceptron, with weights of its own."""

@@ -19,6 +19,8 @@ ScoreType: TypeAlias = Literal["logits", "proba", "log_proba"]
 SCORE_TYPES = ("auto", "logits", "proba", "log_proba")
 LEAST_LOG_PROBA = -30.0
 """Log-probabilities are floored here, so that a probability of zero is a finite input."""
+NOT_LISTED = -1e4
+"""The logarithm of a place in a list of candidates that has ended: nothing, at any temperature."""
 
 
 def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
@@ -101,15 +103,15 @@ def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float
     ]
     columns = torch.cat([log_p, torch.cat(rest)], dim=1)
     if kind == "logits" or scale != 1:
-        columns -= columns.logsumexp(dim=1, keepdim=True)
+        columns -= _log_total(columns, ranking)
     return columns.clamp_(min=LEAST_LOG_PROBA, max=0)
 
 
 def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
-    """Logarithms of all scores of some rows, floored at `LEAST_LOG_PROBA` below the best.
+    """Logarithms of all scores of some rows; probabilities are floored at `LEAST_LOG_PROBA`.
 
     (rows, classes) by column if dense; else (rows, depth + 1), best first, with the log mass of
-    all others last. Logits are not normalised.
+    all others last. Logits are not normalised, but counted from the best.
 
     >>> r = Ranking.from_candidates([[4, 2]], [[0.5, 0.25]], n_classes=9)
     >>> log_columns(r, slice(0, 1), "proba").exp().tolist()
@@ -119,9 +121,12 @@ def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
     block = block.to(_working(block.dtype))
     best = block.amax(dim=1, keepdim=True) if kind == "logits" else None
     logs = _logarithms(block, kind, best, 1.0)
+    if kind != "logits":
+        logs = logs.clamp(min=LEAST_LOG_PROBA)
     if ranking.is_dense:
-        return logs.clamp(min=LEAST_LOG_PROBA)
-    return torch.cat([logs, _log_unlisted(block, kind)], dim=1).clamp_(min=LEAST_LOG_PROBA)
+        return logs
+    others = _log_unlisted(block, kind).clamp_(min=LEAST_LOG_PROBA)
+    return torch.cat([logs.masked_fill(block == -torch.inf, NOT_LISTED), others], dim=1)
 
 
 def target_columns(ranking: Ranking, index: Tensor) -> Tensor:
@@ -141,8 +146,11 @@ def _logarithms(scores: Tensor, kind: ScoreType, best: Tensor | None, scale: flo
         scores = scores.clamp(min=0).log()
     elif best is not None:
         scores = scores - best
-    # Where nothing is scaled, a probability of zero stays one until it is written down.
-    return scores if scale == 1 else scores.clamp(min=LEAST_LOG_PROBA) * scale
+    # Where nothing is scaled, a probability of zero stays one until it is written down; logits
+    # have no zero, and any range.
+    if scale == 1:
+        return scores
+    return (scores if best is not None else scores.clamp(min=LEAST_LOG_PROBA)) * scale
 
 
 def _log_unlisted(block: Tensor, kind: ScoreType) -> Tensor:
@@ -150,7 +158,15 @@ def _log_unlisted(block: Tensor, kind: ScoreType) -> Tensor:
     if kind == "logits":
         return block.new_full((len(block), 1), -torch.inf)
     listed = block.clamp(min=0) if kind == "proba" else block.exp()
-    return (1 - listed.sum(dim=1, keepdim=True)).clamp_(min=0).log()
+    return (1 - listed.cumsum(dim=1)[:, -1:]).clamp_(min=0).log()
+
+
+def _log_total(columns: Tensor, ranking: Ranking) -> Tensor:
+    """The logarithm of each row's sum. Those of candidates are added one after the other, so that
+    the length of the longest list in the batch, and with it the padding, makes no difference."""
+    if ranking.is_dense:
+        return columns.logsumexp(dim=1, keepdim=True)
+    return columns.logcumsumexp(dim=1)[:, -1:]
 
 
 def _log_rest(
@@ -172,6 +188,7 @@ def _log_rest(
             block.scatter_(1, labels.to(torch.int64), 0)
         else:
             block[:, : labels.shape[1]] = 0
+            block = block.clamp(min=0).cumsum(dim=1)[:, -1:]
         rest = block.clamp_(min=0).sum(dim=1, keepdim=True).log()
     else:
         block = _logarithms(block, kind, best, scale)
@@ -180,9 +197,10 @@ def _log_rest(
         else:
             block = block.masked_fill(padding, -torch.inf)  # type: ignore[arg-type]
             block[:, : labels.shape[1]] = -torch.inf
-        rest = block.logsumexp(dim=1, keepdim=True)
+        rest = _log_total(block, ranking)
     if unlisted is None:
         return rest
-    return rest.logaddexp(
-        _logarithms(unlisted, "log_proba", None, scale) if kind != "logits" else unlisted
-    )
+    if kind != "logits":
+        unlisted = _logarithms(unlisted, "log_proba", None, scale)
+    # Not by logaddexp, whose rounding depends on a row's place in the batch.
+    return torch.cat([rest, unlisted], dim=1).logsumexp(dim=1, keepdim=True)

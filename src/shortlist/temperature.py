@@ -22,7 +22,8 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type_: str 
     """The temperature T at which softmax(log scores / T) gives labels the highest likelihood.
 
     To be measured on rows that the classifier did not train on: there it is over-confident, and
-    T is above 1. Ranked candidates have one more label, all that they leave out.
+    T is above 1. Ranked candidates have one more label, all that they leave out; if they are
+    logits, which leave nothing, rows whose label is not listed say nothing.
 
     >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [3.0, 0.0]])
     >>> round(fit_temperature(logits, [0, 0, 1, 1]), 4)      # three in four are right: 3 / log(3)
@@ -35,6 +36,11 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type_: str 
 
 def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
     """The inverse temperature, for label indices."""
+    if kind == "logits" and not ranking.is_dense:
+        listed = torch.isfinite(ranking.rank_of(index))
+        if not bool(listed.any()):
+            return 1.0
+        ranking, index = ranking[listed], index[listed]
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
     every = math.ceil(len(ranking) * width / ENOUGH)
     if every > 1:
@@ -42,6 +48,8 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
     target = target_columns(ranking, index)
     blocks = list(row_blocks(len(ranking), width))
     logs = [log_columns(ranking, rows, kind) for rows in blocks]
+    if kind == "logits" and not ranking.is_dense:
+        logs = [block[:, :-1] for block in logs]
     log_scale = torch.zeros((), dtype=torch.float64, device=ranking.device, requires_grad=True)
     optimizer = torch.optim.LBFGS([log_scale], max_iter=50, line_search_fn="strong_wolfe")
 

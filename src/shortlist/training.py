@@ -158,11 +158,7 @@ class _Job:
             self.held_out = self.rows = shuffled
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
         self.steps = 0
-        self._shares = (
-            torch.zeros(0)
-            if folds is None
-            else torch.bincount(folds, minlength=count)[:count] / len(folds)
-        )
+        self._shares = torch.zeros(0) if folds is None else _shares(folds, count)
         self.best = {name: value.detach().clone() for name, value in self._kept().items()}
         self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
         self.waited = torch.zeros(count, dtype=torch.int64, device=device)
@@ -248,10 +244,12 @@ class _Job:
         with torch.no_grad():
             for p, value in zip(self.parameters, self.average, strict=True):
                 p.copy_(value)
-        yield
-        with torch.no_grad():
-            for p, value in zip(self.parameters, current, strict=True):
-                p.copy_(value)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for p, value in zip(self.parameters, current, strict=True):
+                    p.copy_(value)
 
     def _clip(self, largest: float) -> None:
         """Scale each member's gradient down to the norm `largest`, without a host round trip."""
@@ -356,6 +354,17 @@ class _Job:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
+
+
+def _shares(folds: Tensor, members: int) -> Tensor:
+    """Each fold's share of the rows; a member needs rows to stop by, and others to learn from."""
+    counts = torch.bincount(folds, minlength=members)
+    if len(counts) != members or not bool(((counts > 0) & (counts < len(folds))).all()):
+        raise ValueError(
+            f"{members} members need rows in each of the folds 0 to {members - 1}; there are "
+            f"{counts.tolist()}"
+        )
+    return counts.to(torch.float64) / len(folds)
 
 
 def _batches(order: Tensor, size: int) -> list[Tensor]:

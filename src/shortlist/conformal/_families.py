@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
@@ -64,7 +66,7 @@ class _Levelled(Family):
         if self.thresholds is None:
             raise ValueError(
                 f"{self} has no thresholds yet; they come from data: {type(self).__name__}(...)"
-                ".calibrate(scores, y), or a selector's fit"
+                ".calibrate(...), or a selector's fit"
             )
         table = torch.empty((len(ranking), len(self)), dtype=torch.int32, device=ranking.device)
         for rows in ranking.blocks():
@@ -185,7 +187,8 @@ class DenisHebiri(_Levelled):
         falling = others.to(torch.float64).sort(descending=True).values.cpu().numpy()
         found = []
         for size in self.mean_sizes:
-            room = min(int(np.floor((size - 1) * len(ranking))), len(falling))
+            # In exact arithmetic: (2.3 - 1) * 10 is 13 labels.
+            room = min(math.floor((Fraction(repr(size)) - 1) * len(ranking)), len(falling))
             # All labels of one probability come in together, or none does.
             while 0 < room < len(falling) and falling[room] == falling[room - 1]:
                 room = int(np.searchsorted(-falling, -falling[room - 1], side="left"))

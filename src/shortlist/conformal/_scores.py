@@ -109,7 +109,8 @@ def row_noise(ranking: Ranking, seed: int) -> Tensor:
     >>> u[0] == u[2], u[0] == u[1]
     (tensor(True), tensor(False))
     """
-    _, scores = ranking.top(min(NOISE_DEPTH, ranking.depth))
+    # Not to the depth of the ranking, which for lists of candidates is that of the longest.
+    _, scores = ranking.top(min(NOISE_DEPTH, ranking.n_classes))
     bits = (scores.to(torch.float32) + 0.0).contiguous().view(torch.int32).to(torch.int64)
     state = torch.full((len(bits),), seed, dtype=torch.int64, device=bits.device)
     for column in bits.unbind(dim=1):

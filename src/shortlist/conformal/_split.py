@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -198,7 +199,8 @@ def _tuned(
     """The penalties with the shortest sets at an accuracy, on these rows."""
     if not penalties and not tune_k:
         return score
-    ranking, index = ranking[:TUNING_ROWS], index[:TUNING_ROWS]
+    every = math.ceil(len(ranking) / TUNING_ROWS)
+    ranking, index = ranking[::every], index[::every]
     rank = ranking.rank_of(index)
     starts = [score.k_reg]
     if tune_k:  # the paper's choice, the size that fixed top-k needs, and smaller ones
@@ -215,7 +217,7 @@ def _mean_size(score: ConformalScore, ranking: Ranking, rank: Tensor, accuracy: 
     """The mean size of never-empty sets that hold their label in a share `accuracy` of rows."""
     levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
     sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
-    nested = Levels(levels, sizes).never_empty()
+    nested = Levels(levels, sizes).within(ranking.listed()).never_empty()
     own = nested.of_rank(rank).sort().values
     at = own[max(promised_rank(len(own), accuracy), 1) - 1]
     return float(nested.sizes_at(at).to(torch.float64).mean())

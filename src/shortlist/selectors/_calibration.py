@@ -14,6 +14,8 @@ from shortlist._arrays import ArrayLike
 from shortlist._labels import Classes, label_array
 from shortlist.guarantee import UnreachableError, fewest_rows, threshold
 
+EVERY_LABEL = "every label, as nothing less can be promised"
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -98,7 +100,10 @@ class Conditional:
                 "share one threshold, and the promise holds for them together"
             )
             words += f"; {few}"
-            warnings.warn(f"accuracy = {accuracy:g} by {by}: {few}", stacklevel=4)
+            warnings.warn(f"accuracy = {accuracy} by {by}: {few}", stacklevel=4)
+        lost = sum(q == -np.inf for q in found)
+        if lost:
+            words += f"; for {lost} of {len(names)} {plural} {EVERY_LABEL}"
         return cls(by, torch.tensor([*found, common], dtype=torch.float64), list(names), words)
 
     def of_rows(self, groups: ArrayLike, rows: int) -> Tensor:
@@ -107,6 +112,14 @@ class Conditional:
         asked = label_array(groups, "groups").tolist()
         if len(asked) != rows:
             raise ValueError(f"groups has {len(asked)} entries, but the scores have {rows} rows")
+        unseen = list(dict.fromkeys(name for name in asked if name not in known))
+        if unseen:
+            few = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
+            warnings.warn(
+                f"no calibration row is of group {few}: nothing is promised for such groups, and "
+                "they get the threshold that groups share",
+                stacklevel=4,
+            )
         return self.thresholds[[known.get(name, len(known)) for name in asked]]
 
 

@@ -61,6 +61,12 @@ class Levels:
         added = torch.diff(sizes, dim=-1, prepend=torch.zeros_like(sizes[..., :1]))
         return added.expand_as(self.values)
 
+    def within(self, listed: Tensor) -> Levels:
+        """The same sets, none longer than its row's list, of `listed` labels: (rows,)."""
+        if int(self.sizes.max()) <= int(listed.min()):
+            return self
+        return Levels(self.values, torch.minimum(self.sizes, listed[:, None]))
+
     def never_empty(self) -> Levels:
         """The first set at every threshold."""
         values = self.values.clone()

@@ -30,7 +30,7 @@ class PricedSelector(NestedSelector):
 
     def _prices(self, sizes: Tensor) -> Tensor:
         """What each size costs more than the one before."""
-        occurring = set(sizes.flatten().tolist())
+        occurring = sizes.unique().tolist()
         costs = cost_table(self.cost, occurring).to(sizes.device)[sizes.to(torch.int64)]
         return torch.diff(costs, dim=-1, prepend=torch.zeros_like(costs[..., :1]))
 

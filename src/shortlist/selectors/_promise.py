@@ -22,16 +22,17 @@ from shortlist._arrays import (
     as_features,
     check_choice,
     check_probability,
+    check_weight,
     row_index,
     to_kind,
 )
 from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
-from shortlist.guarantee import accuracy_bound, fewest_rows, p_values, threshold
+from shortlist.guarantee import accuracy_bound, p_values, rounded_down, threshold, tolerated
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
 from shortlist.selectors._base import SetPredictor
-from shortlist.selectors._calibration import Calibration, Conditional, group_codes
+from shortlist.selectors._calibration import EVERY_LABEL, Calibration, Conditional, group_codes
 from shortlist.selectors._levels import Levels
 from shortlist.sets import PredictionSets
 
@@ -68,15 +69,14 @@ class NestedSelector(SetPredictor):
         """Raise if a parameter cannot be right."""
         check_probability(self.accuracy, "accuracy")
         check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
+        if self.calibration is not None:
+            check_probability(self.calibration, "calibration")
         if self.by is not None:
             check_choice(self.by, "by", ("class", "group"))
 
     def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which rows a fit learns from, and which it keeps to calibrate with."""
-        share = self.calibration
-        if share is not None:
-            check_probability(share, "calibration")
-        return hold_out(rows, share, seed_of(self.random_state))
+        return hold_out(rows, self.calibration, seed_of(self.random_state))
 
     def fit(
         self,
@@ -99,12 +99,12 @@ class NestedSelector(SetPredictor):
         learning, held_out = self._parts(len(ranking))
         at = row_index(learning, len(ranking), ranking.device)
         self._learn(ranking[learning], index[at], kind, _rows_of(x, learning))
-        self._close(ranking, kind)
         self._calibration = None
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
             kept = None if codes is None else (codes[0][held_out], codes[1])
             self._calibrate(ranking[held_out], index[at], _rows_of(x, held_out), kept)
+        self._close(ranking, kind)
         return self
 
     def calibrate(
@@ -140,7 +140,10 @@ class NestedSelector(SetPredictor):
         levels = self._label_levels(ranking, index, features)[at].cpu().numpy()
         chose = (len(ranking) + 1) // 2
         chosen, x = order[:chose], _rows_of(features, order[:chose])
-        candidates = np.unique(levels[np.isfinite(levels)])[::-1].copy()
+        # Only the rows that choose have a say in what there is to choose from. At infinity a set
+        # holds what it cannot do without.
+        own = levels[:chose]
+        candidates = np.unique([*own[own > -np.inf], np.inf])[::-1].copy()
         self._calibration = Calibration(
             levels=levels,
             labels=index.cpu().numpy()[order],
@@ -158,6 +161,7 @@ class NestedSelector(SetPredictor):
         for rows in ranking.blocks():
             x = None if features is None else features[rows]
             ranked, levels = self._levels(ranking[rows], x)
+            levels = levels.within(ranked.listed())
             yield rows, ranked, levels if self.allow_empty else levels.never_empty()
 
     def _label_levels(self, ranking: Ranking, index: Tensor, features: Tensor | None) -> Tensor:
@@ -220,9 +224,9 @@ class NestedSelector(SetPredictor):
             return self._for_mean_size(mean_size, 0.05 if delta is None else delta)
         wanted = check_probability(self.accuracy if accuracy is None else accuracy, "accuracy")
         kept = self._calibrated()
-        words = f"accuracy >= {wanted:g} promised"
+        words = f"accuracy >= {wanted} promised"
         if delta is not None:
-            words += f" with probability {1 - check_probability(delta, 'delta'):g}"
+            words += f" with probability {float(tolerated(check_probability(delta, 'delta')))}"
         if by is not None:
             check_choice(by, "by", ("class", "group"))
             conditional = Conditional.of(
@@ -230,18 +234,17 @@ class NestedSelector(SetPredictor):
             )
             return conditional, f"{words} {conditional.words}"
         q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=self.on_unreachable)
-        if q == -np.inf:
-            return q, f"{words}: every label, {fewest_rows(wanted, delta)} calibration rows needed"
-        return q, f"{words} by {len(kept):,} calibration rows"
+        words = f"{words} by {len(kept):,} calibration rows"
+        return q, words if q > -np.inf else f"{words}; {EVERY_LABEL}"
 
     def _for_mean_size(self, mean_size: float, delta: float) -> tuple[float, str]:
         """The lowest threshold whose sets are short enough on one half of the calibration rows;
         the other half, which had no part in it, says how accurate they are."""
         kept = self._calibrated()
         check_probability(delta, "delta")
-        smallest = float(kept.mean_sizes[0]) if len(kept.mean_sizes) else np.nan
-        short = np.flatnonzero(kept.mean_sizes <= mean_size)
+        short = np.flatnonzero(kept.mean_sizes <= check_weight(mean_size, "mean_size"))
         if not len(short):
+            smallest = float(kept.mean_sizes[0])
             raise ValueError(
                 f"mean_size = {mean_size!r} is less than the smallest mean size, {smallest:.4g}"
             )
@@ -250,10 +253,11 @@ class NestedSelector(SetPredictor):
         if not len(certifying):
             raise ValueError("one calibration row cannot both choose and certify; give more")
         hits = int((certifying >= q).sum())
-        bound = np.floor(accuracy_bound(hits, len(certifying), delta) * 1e4) / 1e4
+        bound = rounded_down(accuracy_bound(hits, len(certifying), delta), digits=4)
         return q, (
             f"mean size {mean_size:g} aimed at by {kept.chose:,} calibration rows; accuracy >= "
-            f"{bound:g} with confidence {1 - delta:g}, certified by {len(certifying):,} others"
+            f"{bound} with confidence {float(tolerated(delta))}, certified by "
+            f"{len(certifying):,} others"
         )
 
     def _predict(
@@ -265,22 +269,22 @@ class NestedSelector(SetPredictor):
         groups: ArrayLike | None,
     ) -> PredictionSets:
         """The sets at a threshold, or at those of each class or group."""
-        per_row = None
-        if isinstance(point, Conditional) and point.by == "group":
-            if groups is None:
-                raise ValueError('by = "group" needs the group of each row: groups=...')
-            per_row = point.of_rows(groups, len(ranking)).to(ranking.device)
+        by = point.by if isinstance(point, Conditional) else None
+        if not isinstance(point, Conditional):
+            at = torch.full((len(ranking),), point, dtype=torch.float64)
+        elif by == "class":
+            at = point.thresholds[:-1]
+        elif groups is None:
+            raise ValueError('by = "group" needs the group of each row: groups=...')
+        else:
+            at = point.of_rows(groups, len(ranking))
+        at = at.to(ranking.device)
         flat, sizes = [], []
         for rows, ranked, levels in self._blocks(ranking, features):
-            if isinstance(point, float) and point == -np.inf:
-                labels, lengths = _every_label(ranked)
-            elif isinstance(point, Conditional) and per_row is None:
-                labels, lengths = self._by_class(ranked, levels, point)
+            if by == "class":
+                labels, lengths = _by_class(ranked, levels, at)
             else:
-                at = torch.tensor(point) if per_row is None else per_row[rows]
-                lengths = levels.sizes_at(at.to(levels.values))
-                lengths = torch.minimum(lengths, ranked.listed().to(lengths.dtype))
-                labels = ranked.prefix(lengths)
+                labels, lengths = _prefixes(ranked, levels, at[rows])
             flat.append(labels)
             sizes.append(lengths)
         return PredictionSets(
@@ -291,20 +295,12 @@ class NestedSelector(SetPredictor):
             promise=promise,
         )
 
-    def _by_class(
-        self, ranked: Ranking, levels: Levels, point: Conditional
-    ) -> tuple[Tensor, Tensor]:
-        """Each label by the threshold of its own class: not a prefix."""
-        labels, _ = ranked.top(ranked.depth)
-        thresholds = point.thresholds.to(ranked.device)[labels.clamp(min=0).to(torch.int64)]
-        inside = (levels.by_rank(ranked.depth) >= thresholds) & (labels >= 0)
-        return labels[inside], inside.sum(dim=1)
-
     def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """The conformal p-value of every label: (rows, classes).
 
         A label is in the set promised at accuracy 1 - alpha if and only if its p-value is above
-        alpha. (The first label of a row always is, unless `allow_empty=True`.)
+        alpha. (The first label of a row always is, unless `allow_empty=True`.) That is the promise
+        over all rows, whatever `by` is.
         """
         ranking, x = self._rows(scores, features)
         kept = np.sort(self._calibrated().levels)
@@ -372,16 +368,37 @@ def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
     return features[torch.from_numpy(rows).to(features.device)]
 
 
-def _every_label(ranked: Ranking) -> tuple[Tensor, Tensor]:
-    """All labels of every row: the listed ones, best first, then the others."""
+def _prefixes(ranked: Ranking, levels: Levels, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels, and how many, of the set at each row's threshold; all there are at -infinity."""
+    lengths = levels.sizes_at(thresholds)
+    every = thresholds[:, None] == -torch.inf
+    if not bool(every.any()):
+        return ranked.prefix(lengths), lengths
+    inside = torch.arange(ranked.depth, device=ranked.device) < lengths[:, None]
+    return _with_unlisted(ranked, inside | every, every)
+
+
+def _by_class(ranked: Ranking, levels: Levels, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """Each label by the threshold of its own class, (classes,): not a prefix."""
+    labels, _ = ranked.top(ranked.depth)
+    own = thresholds[labels.clamp(min=0).to(torch.int64)]
+    inside = (levels.by_rank(ranked.depth) >= own) & (labels >= 0)
+    every = thresholds == -torch.inf
+    if bool(every.any()):
+        return _with_unlisted(ranked, inside, every[None])
+    return labels[inside], inside.sum(dim=1)
+
+
+def _with_unlisted(ranked: Ranking, inside: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Some of the listed labels, best first, and those `others` (1 or rows, 1 or classes) that a
+    row does not list."""
     n, rows = ranked.n_classes, len(ranked)
     labels, _ = ranked.top(ranked.depth)
     unlisted = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
     unlisted.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
-    others = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
-    both = torch.cat([labels, others], dim=1)
-    flat = both[torch.cat([labels >= 0, unlisted[:, :n]], dim=1)]
-    return flat, torch.full((rows,), n, dtype=torch.int64, device=ranked.device)
+    every = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
+    picked = torch.cat([inside & (labels >= 0), unlisted[:, :n] & others], dim=1)
+    return torch.cat([labels, every], dim=1)[picked], picked.sum(dim=1)
 
 
 def _worth_trying(rising: NDArray[np.float64]) -> NDArray[np.float64]:

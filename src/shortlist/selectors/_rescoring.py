@@ -21,19 +21,13 @@ from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, log_columns, target_columns
 from shortlist.training import History, train
 
-NOT_LISTED = -1e4
-"""The logit of a place in a list of candidates that has ended."""
-
 
 class Rescorer:
     """Re-scores rankings by their features; the result holds log-probabilities."""
 
-    def __init__(
-        self, network: Residual, kind: ScoreType, folds: Tensor, history: History, gain: float
-    ) -> None:
+    def __init__(self, network: Residual, kind: ScoreType, folds: Tensor, history: History) -> None:
         self.network, self.kind, self.folds = network, kind, folds
         self.history = history
-        self.gain = gain
 
     @classmethod
     def fit(
@@ -82,7 +76,7 @@ class Rescorer:
             progress=progress,
             what="re-scoring",
         )
-        return cls(network, kind, folds, history, 0.0)
+        return cls(network, kind, folds, history)
 
     @torch.no_grad()
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
@@ -96,8 +90,7 @@ class Rescorer:
 
     def _apply(self, ranking: Ranking, features: Tensor, folds: Tensor | None) -> Ranking:
         device, found = self.network.scale.device, []
-        members = self.network.stack.members
-        for rows in row_blocks(len(ranking), members * ranking.n_classes):
+        for rows in row_blocks(len(ranking), self.network.stack.widest):
             prior, columns = _prior(ranking, rows, self.kind)
             inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
             log_p = torch.log_softmax(self.network(*inputs), dim=-1)
@@ -134,7 +127,6 @@ def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tens
     if ranking.is_dense:
         return prior, None
     labels = ranking.top(ranking.depth)[0][rows].to(torch.int64)
-    prior[:, :-1] = torch.where(labels >= 0, prior[:, :-1], NOT_LISTED)
     others = labels.new_full((len(labels), 1), ranking.n_classes)
     return prior, torch.cat([torch.where(labels >= 0, labels, ranking.n_classes), others], dim=1)
 

@@ -59,7 +59,7 @@ class Buckets:
         """Levels of the buckets (rows, sizes) as levels of every rank (rows, depth).
 
         Within a bucket the labels' own probabilities decide, between the levels of the buckets
-        before and after: levels still never increase.
+        before and after, and never above the rank before: levels still never increase.
         """
         ends = torch.tensor(self.sizes, device=levels.device)
         depth = self.sizes[-1]
@@ -72,7 +72,9 @@ class Buckets:
         after = torch.cat([levels[:, 1:], torch.zeros_like(levels[:, :1])], dim=1)
         alone = (lengths == 1)[bucket]
         found = torch.where(alone, levels[:, bucket], found)
-        return torch.minimum(torch.maximum(found, after[:, bucket]), before[:, bucket])
+        found = torch.minimum(torch.maximum(found, after[:, bucket]), before[:, bucket])
+        falling: Tensor = found.cummin(dim=1).values
+        return falling
 
     def of_rank(self, rank: Tensor) -> Tensor:
         """The bucket of each rank (infinity: outside)."""
@@ -150,8 +152,7 @@ class RankModel:
     @torch.no_grad()
     def _masses(self, x: Tensor, prior: Tensor, folds: Tensor | None) -> Tensor:
         found = []
-        width = self.network.stack.members * max(prior.shape[1], 128)
-        for rows in row_blocks(len(x), width):
+        for rows in row_blocks(len(x), self.network.stack.widest):
             log_mass = torch.log_softmax(self.network(x[rows], prior[rows]).to(torch.float64), -1)
             found.append(combine(log_mass, None if folds is None else folds[rows]).exp())
         return torch.cat(found)
@@ -161,13 +162,13 @@ def rank_inputs(log_p: Tensor, depth: int, features: Tensor | None) -> Tensor:
     """What the model sees of a row: log-probabilities of its best labels, the log masses of all
     labels after each, and the features."""
     first, rest = log_p[:, :depth], log_p[:, depth:].logsumexp(dim=1, keepdim=True)
-    if first.shape[1] < depth:  # a batch of short lists
-        first = torch.nn.functional.pad(first, (0, depth - first.shape[1]), value=LEAST_LOG_PROBA)
     tails = torch.cat([first, rest], dim=1).flip(1).logcumsumexp(dim=1).flip(1)[:, 1:]
     known = torch.cat([first, tails.clamp(min=LEAST_LOG_PROBA, max=0)], dim=1).to(torch.float32)
     if features is None:
         return known
-    return torch.cat([features.to(known.device, torch.float32), known], dim=1)
+    # Large float64 columns are rounded after they are standardised, not before.
+    wide = torch.promote_types(features.dtype, known.dtype)
+    return torch.cat([features.to(known.device, wide), known.to(wide)], dim=1)
 
 
 def _log(masses: Tensor) -> Tensor:

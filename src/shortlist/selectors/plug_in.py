@@ -11,7 +11,7 @@ from shortlist.costs import Cost, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking, best
-from shortlist.scores import ScoreType, log_columns, sorted_log_proba
+from shortlist.scores import ScoreType, sorted_log_proba
 from shortlist.selectors._base import as_family, frontier_of_choices
 from shortlist.selectors._levels import Levels
 from shortlist.selectors._priced import PricedSelector, bucket_masses
@@ -162,21 +162,17 @@ class PlugInSelector(PricedSelector):
 
     def _choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
         """The best member of each row for each lambda, of sets that need not be nested."""
-        hits = torch.zeros((len(ranking), len(self.family_)), dtype=torch.float64)
-        hits = hits.to(ranking.device)
-        p = torch.cat([log_columns(ranking, rows, self._kind) for rows in ranking.blocks()])
-        p = torch.softmax(p.to(torch.float64) / self.temperature_, dim=1)
-        if not ranking.is_dense:
-            labels, _ = ranking.top(ranking.depth)
-            full = torch.zeros((len(ranking), ranking.n_classes + 1), dtype=p.dtype)
-            at = torch.where(labels >= 0, labels, ranking.n_classes).to(torch.int64)
-            p = full.to(p.device).scatter_(1, at, p[:, :-1])[:, :-1]
+        log_p = sorted_log_proba(ranking, self._kind, ranking.depth, 1 / self.temperature_)
+        labels, _ = ranking.top(ranking.depth)
+        at = torch.where(labels >= 0, labels, ranking.n_classes).to(torch.int64)
+        p = log_p.new_zeros((len(ranking), ranking.n_classes + 1), dtype=torch.float64)
+        p.scatter_(1, at, log_p[:, :-1].to(torch.float64).exp())
+        hits = p.new_zeros((len(ranking), len(self.family_)))
         for label in range(ranking.n_classes):
             index = torch.full((len(ranking),), label, device=ranking.device)
             hits += p[:, label, None] * self.family_.hits_of(ranking, index)
         sizes = self.family_.sizes_of(ranking).to(torch.int64)
-        occurring = set(sizes.flatten().tolist())
-        costs = cost_table(self.cost, occurring).to(ranking.device)[sizes]
+        costs = cost_table(self.cost, sizes.unique().tolist()).to(ranking.device)[sizes]
         return [best(hits - weight * costs) for weight in weights]
 
     def frontier(

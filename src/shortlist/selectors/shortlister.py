@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._arrays import ArrayLike, as_features, check_choice, check_count, check_weight
+from shortlist._arrays import ArrayLike, as_features, check_count, check_weight
 from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist.costs import Cost, cost_table
@@ -22,8 +24,9 @@ from shortlist.temperature import fit_scale
 
 FEWEST_ROWS = 200
 """With fewer rows to learn from, nothing but a temperature is learned."""
-SURE = 2.0
-"""A stage is kept if it helps by this many standard errors on rows that it did not learn from."""
+SURE = 1.0
+"""A stage is kept if it helps by this many standard errors on rows that it did not learn from.
+Each row is judged by one network, and the mean of several is better: more would be timid."""
 
 
 class Shortlister(PricedSelector):
@@ -66,7 +69,8 @@ class Shortlister(PricedSelector):
     width, rank_width : int
         Hidden units of the two stages' networks.
     learning_rate, batch_size, weight_decay, max_epochs, patience
-        Of the training of both stages (AdamW, averaged weights, early stopping).
+        Of the training of both stages (AdamW, averaged weights, early stopping). By default a
+        batch is a twentieth of the rows, at least 512 and at most 1,024 of them.
     score_type : "auto", "logits", "proba" or "log_proba"
         What the scores are. "auto" decides at fit; see `score_type_`.
     score_depth : int
@@ -120,7 +124,7 @@ class Shortlister(PricedSelector):
         width: int = 512,
         rank_width: int = 128,
         learning_rate: float = 5e-4,
-        batch_size: int = 1024,
+        batch_size: int | None = None,
         weight_decay: float = 1e-2,
         max_epochs: int = 50,
         patience: int = 5,
@@ -158,49 +162,61 @@ class Shortlister(PricedSelector):
         if self.cost_weight is not None:
             check_weight(self.cost_weight)
         for name in ("rescore", "learn_sizes"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                check_choice(value, name, ("auto", True, False))  # type: ignore[arg-type]
+            _asked(getattr(self, name), name)
         check_count(self.folds, "folds", least=2)
         check_count(self.width, "width")
         check_count(self.rank_width, "rank_width")
         check_count(self.score_depth, "score_depth")
-        self._training()
+        self._training(rows=1)
 
-    def _training(self) -> Training:
+    def _training(self, rows: int) -> Training:
+        batch = min(max(512, rows // FEWEST_STEPS), 1024)
+        batch = batch if self.batch_size is None else check_count(self.batch_size, "batch_size")
         return Training(
             learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
+            batch_size=batch,
             weight_decay=self.weight_decay,
             max_epochs=self.max_epochs,
             patience=self.patience,
             fewest_steps=FEWEST_STEPS,
             decoupled=True,
             # An average over about 125 steps of 1,024 rows.
-            averaging=1 - min(0.5, 0.008 * self.batch_size / 1024),
+            averaging=1 - min(0.5, 0.008 * batch / 1024),
             seed=seed_of(self.random_state),
         )
 
     def _learn(
         self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
     ) -> None:
-        if self.rescore is True and features is None:
+        enough = len(ranking) >= FEWEST_ROWS
+        rescore, learn_sizes = (_asked(getattr(self, n), n) for n in ("rescore", "learn_sizes"))
+        if rescore and features is None:
             raise ValueError("rescore=True needs features: fit(scores, y, features=X)")
+        first = features is not None and (enough if rescore is None else rescore)
+        second = enough if learn_sizes is None else learn_sizes
+        if (first or second) and len(ranking) < self.folds:
+            raise ValueError(
+                f"folds = {self.folds} is more than the {len(ranking)} rows to learn from"
+            )
         sizes = size_grid(ranking.depth)
-        cost_table(self.cost, sizes)
-        settings = self._training()
+        cost_table(self.cost, range(1, ranking.depth + 1))
+        settings = self._training(len(ranking))
         device = device_of(self.device, index if features is None else features)
         scale = fit_scale(ranking, index, kind)
-        enough = len(ranking) >= FEWEST_ROWS
-        rescorer, ranked = None, _Scored(ranking, kind, scale)
+        # Logits of candidates say nothing of the labels that are not listed; how many are is known.
+        says_nothing = kind == "logits" and not ranking.is_dense
+        unlisted = int(torch.isinf(ranking.rank_of(index)).sum()) if says_nothing else 0
+        outside = unlisted / (len(ranking) + 1)
+        start = _Scored(ranking, kind, scale).leaving(outside)
+        rescorer, ranked = None, start
         history: dict[str, object] = {}
-        if features is not None and self.rescore is not False and (enough or self.rescore is True):
+        if first and features is not None:
             rescorer = Rescorer.fit(
-                ranking,
+                start.ranking,
                 index,
-                kind,
+                start.kind,
                 features,
-                scale,
+                start.scale,
                 settings,
                 members=self.folds,
                 width=self.width,
@@ -208,16 +224,14 @@ class Shortlister(PricedSelector):
                 progress=self.progress,
             )
             history["re-scoring"] = rescorer.history
-            better = _Scored(rescorer.out_of_fold(ranking, features), "log_proba", 1.0)
-            if self.rescore is True or _helps(
-                ranked.label_log_proba(index), better.label_log_proba(index)
-            ):
+            better = _Scored(rescorer.out_of_fold(start.ranking, features), "log_proba", 1.0)
+            if rescore or _helps(ranked.label_log_proba(index), better.label_log_proba(index)):
                 ranked = better
             else:
                 rescorer = None
         buckets = Buckets(sizes, outside=not ranking.is_dense or ranking.depth < ranking.n_classes)
         model = None
-        if self.learn_sizes is not False and (enough or self.learn_sizes is True):
+        if second:
             log_p = ranked.log_proba(ranking.depth)
             rank = ranked.ranking.rank_of(index)
             model, masses = RankModel.fit(
@@ -238,20 +252,26 @@ class Shortlister(PricedSelector):
                 buckets.masses(log_p).gather(1, own),
                 masses.to(own.device).gather(1, own),
             )
-            if self.learn_sizes is not True and not _helps(before.log()[:, 0], after.log()[:, 0]):
+            if not learn_sizes and not _helps(before.log()[:, 0], after.log()[:, 0]):
                 model = None
         self.temperature_, self.history_ = 1 / scale, history
         self.rescored_, self.learned_sizes_ = rescorer is not None, model is not None
         self._rescorer, self._rank_model, self._buckets = rescorer, model, buckets
         self._kind, self._scale = kind, scale
+        self._outside = outside if rescorer or model else 0.0
         self._n_features = None if features is None else features.shape[1]
 
     def _ranked(self, ranking: Ranking, features: Tensor | None) -> _Scored:
         """The rows after stage 1."""
+        start = self._start(ranking)
         if self._rescorer is None:
-            return _Scored(ranking, self._kind, self._scale)
+            return start
         assert features is not None
-        return _Scored(self._rescorer(ranking, features), "log_proba", 1.0)
+        return _Scored(self._rescorer(start.ranking, features), "log_proba", 1.0)
+
+    def _start(self, ranking: Ranking) -> _Scored:
+        """The rows before it."""
+        return _Scored(ranking, self._kind, self._scale).leaving(self._outside)
 
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
         features = self._known(features)
@@ -284,6 +304,23 @@ class Shortlister(PricedSelector):
         ranking, x = self._rows(scores, features)
         return self._ranked(ranking, self._known(x)).ranking
 
+    def out_of_fold(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+    ) -> Ranking:
+        """`rescored` for the very rows that were learned from, in the same order, each without
+        the help of its own label. Needs `calibration=None`, so that these are all rows of `fit`."""
+        ranking, x = self._rows(scores, features)
+        if self._rescorer is None:
+            return self._ranked(ranking, self._known(x)).ranking
+        known = self._known(x)
+        assert known is not None
+        if len(ranking) != len(self._rescorer.folds):
+            raise ValueError(
+                f"{len(ranking)} rows came, but {len(self._rescorer.folds)} were learned from; "
+                "out_of_fold takes the same rows in the same order"
+            )
+        return self._rescorer.out_of_fold(self._start(ranking).ranking, known)
+
     def _name(self) -> str:
         return "Shortlister"
 
@@ -300,11 +337,31 @@ class _Scored:
         """Sorted log-probabilities, with the mass of all others last."""
         return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
 
+    def leaving(self, outside: float) -> _Scored:
+        """The same candidates, with a share of the mass left for labels that are not listed."""
+        if not outside:
+            return self
+        same = self.ranking
+        labels, _ = same.top(same.depth)
+        log_p = self.log_proba(same.depth)[:, :-1] + math.log1p(-outside)
+        listed = (labels, torch.where(labels >= 0, log_p, 0))
+        ranking = Ranking(classes=same.classes, depth=same.depth, kind=same.kind, listed=listed)
+        return _Scored(ranking, "log_proba", 1.0)
+
     def label_log_proba(self, index: Tensor) -> Tensor:
         """The log-probability of each row's label; of one outside a list, that of all others."""
         log_p = self.log_proba(self.ranking.depth)
         column = self.ranking.rank_of(index).clamp(max=log_p.shape[1] - 1).to(torch.int64)
         return log_p.gather(1, column[:, None])[:, 0].to(torch.float64)
+
+
+def _asked(value: object, name: str) -> bool | None:
+    """Whether a stage is wanted; None: only if it helps."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if not isinstance(value, str) or value != "auto":
+        raise ValueError(f'{name} must be "auto", True or False; got {value!r}')
+    return None
 
 
 def _helps(before: Tensor, after: Tensor) -> bool:

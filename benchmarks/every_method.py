@@ -1,0 +1,157 @@
+"""Every method on feature files and on lists of candidates: mean size at equal accuracy.
+
+    python benchmarks/every_method.py ../shared/data                # every file, seeds 0 to 4
+    python benchmarks/every_method.py ../shared/data/cifar100.npz --seeds 1
+    python benchmarks/every_method.py ../shared/data --promised     # rows kept for calibration
+    python benchmarks/every_method.py gaussian
+
+A feature file (`x_fit, y_fit, x_select, …`): a linear classifier on `fit`, every method on
+`select`, judged on `test`. All of `select` is learned from, and the operating point is read off
+the test curve, for every method alike; with `--promised` 5,000 rows of `select` (1,000 where there
+are fewer than 10,000) are kept for calibration, and the table shows what was promised and kept.
+
+A file of candidates (`labels, scores, y`): half of the rows to learn from, half to test, at the
+accuracy of fixed top-4.
+
+"gaussian": the paper's artificial data, 20,000 rows for the classifier, 50,000 to learn from and
+50,000 to test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import shortlist as sl
+from shortlist.comparison import default_methods
+
+Part = tuple[object, object, object]
+
+
+def on(device: str, array: np.ndarray) -> object:
+    """The array where the work is to be done: as it is, or as a tensor elsewhere."""
+    return array if device == "cpu" else torch.as_tensor(array, device=device)
+
+
+def features_and_scores(
+    file: sl.datasets.FeatureFile, seed: int, device: str
+) -> tuple[Part, Part, list[float]]:
+    h = sl.LinearClassifier(max_epochs=15, random_state=seed)
+    fit = file.fit
+    h.fit(on(device, fit.x), on(device, fit.y.astype(np.int64)))
+    parts = []
+    for part in (file.select, file.test):
+        x = on(device, part.x)
+        parts.append((h.decision_function(x), on(device, part.y.astype(np.int64)), x))
+    return parts[0], parts[1], [0.9, 0.95, 0.98, 0.99]
+
+
+def candidates(path: Path, seed: int, device: str) -> tuple[Part, Part, list[float]]:
+    with np.load(path) as arrays:
+        labels, scores, y = (arrays[k] for k in ("labels", "scores", "y"))
+    order = np.random.default_rng(seed).permutation(len(y))
+    half = len(y) // 2
+    parts = []
+    for rows in (order[:half], order[half:]):
+        ranking = sl.Ranking.from_candidates(
+            on(device, labels[rows].astype(np.int64)), on(device, scores[rows]), n_classes=1000
+        )
+        parts.append((ranking, on(device, y[rows].astype(np.int64)), None))
+    test, test_y, _ = parts[1]
+    top4 = float((np.asarray(torch.as_tensor(test.rank(test_y)).cpu()) < 4).mean())
+    return parts[0], parts[1], [top4]
+
+
+def data_sets(names: list[str], device: str) -> Iterator[tuple[str, object]]:
+    for name in names:
+        if name == "gaussian":
+            yield name, None
+            continue
+        for path in sorted(Path(name).glob("*.npz")) if Path(name).is_dir() else [Path(name)]:
+            yield path.stem, path
+
+
+def read(name: str, path: object, seed: int, device: str) -> tuple[Part, Part, list[float]]:
+    if path is None:
+        fit, select, test = sl.datasets.gaussian(120_000, seed=seed).split(20_000, 50_000)
+        return features_and_scores(sl.datasets.FeatureFile(fit, select, test), seed, device)
+    assert isinstance(path, Path)
+    if "top5" in name:
+        return candidates(path, seed, device)
+    return features_and_scores(sl.datasets.load(path), seed, device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="+", help='.npz files, folders of them, or "gaussian"')
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--promised", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--without", nargs="*", default=[], help="methods to leave out")
+    parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
+    arguments = parser.parse_args()
+    everything = []
+    for name, path in data_sets(arguments.data, arguments.device):
+        found = defaultdict(list)
+        begun = time.monotonic()
+        for seed in range(arguments.seeds):
+            learn, test, accuracies = read(name, path, seed, arguments.device)
+            rows = len(learn[1])  # type: ignore[arg-type]
+            kept = (5000 if rows >= 10_000 else 1000) / rows if arguments.promised else None
+            methods = default_methods(learn[2] is not None, seed)
+            for unwanted in arguments.without:
+                methods.pop(unwanted, None)
+            compared = sl.compare(
+                *learn,
+                test=test,
+                accuracies=accuracies,
+                methods=methods,
+                stages=True,
+                calibration=kept,
+                random_state=seed,
+            )
+            for one in compared.measured:
+                at = "top-4" if len(accuracies) == 1 else f"{one.accuracy:g}"
+                found[one.method, at].append(one)
+                everything.append({"data": name, "seed": seed, **vars(one)})
+            if arguments.output:
+                arguments.output.write_text(json.dumps(everything, indent=1))
+        show(name, found, arguments.promised, time.monotonic() - begun)
+
+
+def show(
+    name: str, found: dict[tuple[str, str], list[object]], promised: bool, took: float
+) -> None:
+    columns = list(dict.fromkeys(at for _, at in found))
+    methods = list(dict.fromkeys(method for method, _ in found))
+    print(f"\n## {name}: mean size at accuracy, mean ± spread over seeds ({took:.0f} s)\n")
+    print(f"| method | {' | '.join(columns)} | fit s |")
+    print("|---|" + "---|" * (len(columns) + 1))
+    for method in methods:
+        cells = []
+        for at in columns:
+            ones = found[method, at]
+            if promised:
+                accuracy, size = (spread(ones, f"promised_{k}") for k in ("accuracy", "size"))
+                cells.append(f"{size} at {accuracy}")
+            else:
+                cells.append(spread(ones, "size"))
+        seconds = np.mean([one.fit_seconds for one in found[method, columns[0]]])  # type: ignore[attr-defined]
+        print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+
+
+def spread(ones: list[object], what: str) -> str:
+    values = np.array([getattr(one, what) for one in ones])
+    digits = 4 if "accuracy" in what else 3
+    return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()

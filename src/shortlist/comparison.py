@@ -1,0 +1,411 @@
+"""Every method on the same rows: a table and curves."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from shortlist._arrays import ArrayLike, as_features, check_probability, row_index
+from shortlist._labels import Classes, label_array
+from shortlist._progress import Show, track
+from shortlist._settings import seed_of
+from shortlist.conformal import SplitConformal
+from shortlist.frontier import Frontier
+from shortlist.guarantee import UnreachableError
+from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
+from shortlist.ranking import Ranking, as_ranking
+from shortlist.selectors import CardinalityPath, PlugInSelector, SetPredictor, Shortlister
+from shortlist.selectors._promise import hold_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+ACCURACIES = (0.9, 0.95, 0.98, 0.99)
+Rows = tuple[Ranking, "NDArray[np.generic]", "ArrayLike | None"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One method at one accuracy, on the test rows. NaN where it cannot be had."""
+
+    method: str
+    accuracy: float
+    """What was asked for."""
+    size: float
+    """Mean size where the test curve reaches that accuracy."""
+    promised_accuracy: float
+    """Accuracy of the sets for which it was promised, …"""
+    promised_size: float
+    """… and their mean size."""
+    size_stratified_violation: float
+    worst_class: float
+    single_share: float
+    fit_seconds: float
+    predict_seconds: float
+
+
+@dataclass
+class Comparison:
+    """What `compare` found.
+
+    Attributes
+    ----------
+    measured : list of Measured
+        A row for each method and accuracy; `to_frame()` gives them as a pandas frame.
+    curves : dict of Frontier
+        Each method's curve on the test rows.
+    models : dict of fitted set predictors
+    """
+
+    accuracies: tuple[float, ...]
+    words: str
+    measured: list[Measured] = field(default_factory=list)
+    curves: dict[str, Frontier] = field(default_factory=dict)
+    models: dict[str, SetPredictor] = field(default_factory=dict)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each method and accuracy."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(one) for one in self.measured])
+
+    def plot(self, ax: Axes | None = None, *, band: bool = False) -> Axes:
+        """All curves in the paper's axes."""
+        for i, (name, curve) in enumerate(self.curves.items()):
+            main = name == "Shortlister"
+            ax = curve.envelope().plot(
+                ax,
+                label=name,
+                marker="",
+                color="black" if main else f"C{i % 10}",
+                lw=2.5 if main else 1.2,
+                ls="--" if name.endswith("re-scored") else "-",
+                zorder=3 if main else 2,
+                band=band and main,
+            )
+        assert ax is not None
+        longest = max(float(np.nanmax(c.size_at(self.accuracies))) for c in self.curves.values())
+        ax.set_xlim(0.9, longest * 1.05)
+        ax.set_ylim(min(self.accuracies) - 0.05, 1.002)
+        ax.legend(loc="lower right", frameon=False)
+        return ax
+
+    def __repr__(self) -> str:
+        return "\n".join([self.words, "", *_lines(self)])
+
+
+def compare(
+    scores: ArrayLike | Ranking,
+    y: ArrayLike,
+    features: ArrayLike | None = None,
+    *,
+    test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None] = 0.3,
+    accuracies: Sequence[float] = ACCURACIES,
+    methods: Mapping[str, SetPredictor] | None = None,
+    calibration: float | None = 0.25,
+    stages: bool = False,
+    classes: ArrayLike | None = None,
+    progress: Show = "auto",
+    random_state: object = 0,
+) -> Comparison:
+    """Every method on the same data, with the same calibration rows and the same temperature.
+
+    Parameters
+    ----------
+    scores, y, features
+        Scores of rows that the classifier did not train on, labels, and features if there are any.
+    test : (scores, y, features) or float
+        The rows to judge by (features may be left out or None), or the share of the rows given
+        that is kept for it.
+    accuracies : sequence of float
+    methods : mapping of names to set predictors, optional
+        Default: fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with logarithmic cost, the
+        paper's path of selectors, the Shortlister, and LAC on its re-scored probabilities.
+    calibration : float or None
+        Share of the rows kept to make promises, the same for every method. None: all rows are
+        learned from, and only sizes at equal accuracy are measured.
+    stages : bool
+        Whether to add what each stage of the Shortlister brings: it without stage 1, and RAPS and
+        SAPS on re-scored probabilities.
+
+    RAPS and SAPS are tuned for each accuracy anew, on rows that are not used for calibration.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(4000)
+    >>> methods = {"top-k": sl.SplitConformal("topk"), "LAC": sl.SplitConformal("lac")}
+    >>> found = sl.compare(data.posterior, data.y, methods=methods, accuracies=[0.9])
+    >>> [one.method for one in found.measured]
+    ['top-k', 'LAC']
+    >>> found.measured[1].size < found.measured[0].size
+    True
+    """
+    levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
+    seed = seed_of(random_state)
+    known, judged = _read(scores, y, features, classes, test, seed)
+    share = None if calibration is None else check_probability(calibration, "calibration")
+    learning, held_out = hold_out(len(known[0]), share, seed)
+    learned, kept = _take(known, learning), _take(known, held_out) if len(held_out) else None
+    chosen = dict(default_methods(features is not None, seed) if methods is None else methods)
+    if stages and features is not None:
+        chosen["Shortlister, no re-scoring"] = Shortlister(rescore=False, random_state=seed)
+    words = f"{len(learned[0]):,} rows to learn from, "
+    words += f"{len(kept[0]):,} to calibrate, " if kept else ""
+    found = Comparison(levels, f"{words}{len(judged[0]):,} to test, {known[0].n_classes} classes")
+    with track("methods", len(chosen), progress) as step:
+        for name, method in chosen.items():
+            _measure(found, name, method, learned, kept, judged)
+            step(name)
+    if methods is None or stages:
+        _add_rescored(found, learned, kept, judged, ("lac", "raps", "saps") if stages else ("lac",))
+    return found
+
+
+def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor]:
+    """The methods that `compare` compares unless it is told which."""
+    return {
+        "top-k": SplitConformal("topk", random_state=seed),
+        "LAC": SplitConformal("lac", random_state=seed),
+        "APS": SplitConformal("aps", randomized=True, random_state=seed),
+        "RAPS": SplitConformal("raps", randomized=True, random_state=seed),
+        "SAPS": SplitConformal("saps", randomized=True, random_state=seed),
+        "plug-in, log cost": PlugInSelector(cost="log", random_state=seed),
+        "paper's selectors": CardinalityPath(
+            inputs="both" if has_features else "scores",
+            cost_weights=np.geomspace(1, 0.001, 20).tolist(),
+            random_state=seed,
+        ),
+        "Shortlister": Shortlister(random_state=seed),
+    }
+
+
+def _read(
+    scores: ArrayLike | Ranking,
+    y: ArrayLike,
+    features: ArrayLike | None,
+    classes: ArrayLike | None,
+    test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None],
+    seed: int,
+) -> tuple[Rows, Rows]:
+    """The rows to learn from and the rows to judge by."""
+    ranking = as_ranking(scores)
+    if ranking.classes.values is None:
+        ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, classes))
+    ranking.classes.encode(y, rows=len(ranking))
+    if features is not None:
+        as_features(features, rows=len(ranking))
+    all_rows: Rows = (ranking, label_array(y), features)
+    if not isinstance(test, tuple | list):
+        share = check_probability(test, "test")
+        learning, judging = hold_out(len(ranking), share, seed + 1)
+        return _take(all_rows, learning), _take(all_rows, judging)
+    if len(test) not in (2, 3):
+        raise ValueError(
+            f"test must be (scores, y) or (scores, y, features); got {len(test)} parts"
+        )
+    test_scores, test_y = test[:2]
+    test_features = test[2] if len(test) == 3 else None
+    if (features is None) != (test_features is None):
+        with_them, without = ("fit", "test") if test_features is None else ("test", "fit")
+        raise ValueError(f"the {with_them} rows have features, but the {without} rows have none")
+    judged = as_ranking(test_scores)
+    if judged.classes.values is None:
+        judged = judged.with_classes(ranking.classes)
+    return all_rows, (judged, label_array(test_y), test_features)
+
+
+def _take(rows: Rows, which: NDArray[np.intp]) -> Rows:
+    ranking, y, features = rows
+    if features is not None:
+        x = as_features(features)
+        features = x[row_index(which, len(x), x.device)]
+    return ranking[which], y[which], features
+
+
+def _measure(
+    found: Comparison,
+    name: str,
+    method: SetPredictor,
+    learned: Rows,
+    kept: Rows | None,
+    judged: Rows,
+) -> None:
+    """Fit a method, and measure it at every accuracy."""
+    curves: list[Frontier] = []
+    for accuracy in found.accuracies:
+        if not curves or _is_tuned(method):
+            begun = time.monotonic()
+            model = _fitted(method, accuracy, learned, kept)
+            seconds = time.monotonic() - begun
+            curve = model.frontier(*judged)
+            curves.append(curve)
+        found.measured.append(_at(name, model, accuracy, curve, judged, kept, seconds))
+    found.models[name] = model
+    found.curves[name] = curves[0] if len(curves) == 1 else _union(curves, name)
+
+
+def _is_tuned(method: SetPredictor) -> bool:
+    """Whether a method is fitted for one accuracy."""
+    inner = getattr(method, "inner", method)
+    return isinstance(inner, SplitConformal) and inner.score in ("raps", "saps")
+
+
+def _fitted(
+    method: SetPredictor, accuracy: float, learned: Rows, kept: Rows | None
+) -> SetPredictor:
+    model: SetPredictor = clone(method)
+    known = model.get_params()
+    wanted = {"calibration": None, "accuracy": accuracy if _is_tuned(method) else None}
+    if "calibration" in known:
+        model.set_params(calibration=None)
+    if wanted["accuracy"] is not None:
+        model.set_params(accuracy=accuracy)
+    model.fit(*learned)
+    if kept is not None and hasattr(model, "calibrate"):
+        model.calibrate(*kept)
+    return model
+
+
+def _at(
+    name: str,
+    model: SetPredictor,
+    accuracy: float,
+    curve: Frontier,
+    judged: Rows,
+    kept: Rows | None,
+    seconds: float,
+) -> Measured:
+    size = float(curve.size_at(accuracy))
+    begun = time.monotonic()
+    try:
+        if kept is None or not hasattr(model, "calibrate"):
+            raise UnreachableError("nothing is promised")
+        sets = model.predict_set(judged[0], judged[2], accuracy=accuracy)  # type: ignore[call-arg]
+    except UnreachableError:
+        nan = math.nan
+        return Measured(name, accuracy, size, nan, nan, nan, nan, nan, seconds, nan)
+    spent = time.monotonic() - begun
+    y = judged[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        worst = float(np.nanmin(class_accuracy(sets, y)))
+    return Measured(
+        name,
+        accuracy,
+        size,
+        sets.accuracy(y),
+        sets.mean_size,
+        size_stratified_violation(sets, y, accuracy),
+        worst,
+        single_share(sets),
+        seconds,
+        spent,
+    )
+
+
+def _union(curves: Sequence[Frontier], name: str) -> Frontier:
+    """The points of several curves as one."""
+    return Frontier(
+        np.concatenate([c.accuracy for c in curves]),
+        np.concatenate([c.mean_size for c in curves]),
+        np.concatenate([c.parameter for c in curves]),
+        curves[0].parameter_name,
+        name,
+    )
+
+
+class OnRescored(SetPredictor):
+    """A conformal method on the re-scored probabilities of a fitted Shortlister."""
+
+    def __init__(self, shortlister: Shortlister, inner: SplitConformal) -> None:
+        self.shortlister = shortlister
+        self.inner = inner
+
+    def __sklearn_clone__(self) -> OnRescored:
+        return OnRescored(self.shortlister, clone(self.inner))
+
+    @property
+    def accuracy(self) -> float:
+        return self.inner.accuracy
+
+    def set_params(self, **parameters: object) -> OnRescored:
+        self.inner.set_params(**parameters)
+        return self
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> OnRescored:
+        """Tune on the rows that the Shortlister was fitted on, each re-scored out of fold."""
+        self.inner.fit(self.shortlister.out_of_fold(scores, features), y, classes=classes)
+        return self
+
+    def calibrate(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> OnRescored:
+        self.inner.calibrate(self.shortlister.rescored(scores, features), y)
+        return self
+
+    def predict_set(self, scores, features=None, **point):  # type: ignore[no-untyped-def]
+        return self.inner.predict_set(self.shortlister.rescored(scores, features), **point)
+
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        return self.inner.frontier(self.shortlister.rescored(scores, features), y)
+
+
+def _add_rescored(
+    found: Comparison, learned: Rows, kept: Rows | None, judged: Rows, scores: Sequence[str]
+) -> None:
+    """LAC and others on re-scored probabilities, if there are any."""
+    model = found.models.get("Shortlister")
+    if not isinstance(model, Shortlister) or not model.rescored_:
+        return
+    for score in scores:
+        inner = SplitConformal(score, temperature=None, randomized=score != "lac", calibration=None)
+        name = f"{score.upper()}, re-scored"
+        _measure(found, name, OnRescored(model, inner), learned, kept, judged)
+
+
+def _lines(found: Comparison) -> list[str]:
+    """The table in plain text."""
+    names = list(found.curves)
+    by = {(one.method, one.accuracy): one for one in found.measured}
+    wide = max(map(len, names))
+    sizes = "".join(f"{a:>8g}" for a in found.accuracies)
+    promised = any(not math.isnan(one.promised_accuracy) for one in found.measured)
+    middle = 0.95 if 0.95 in found.accuracies else found.accuracies[0]
+    head = f"{'mean size at accuracy':<{wide}}{sizes}"
+    if promised:
+        head += f" | {middle:g} promised: accuracy   size  violation  worst class  single"
+    lines = [f"{head} |  fit s  predict s"]
+    for name in names:
+        line = f"{name:<{wide}}" + "".join(_number(by[name, a].size) for a in found.accuracies)
+        one = by[name, middle]
+        if promised:
+            line += (
+                f" | {_number(one.promised_accuracy, 23)}{_number(one.promised_size, 7)}"
+                f"{_number(one.size_stratified_violation, 11)}{_number(one.worst_class, 13)}"
+                f"{_number(one.single_share, 8)}"
+            )
+        lines.append(f"{line} | {one.fit_seconds:6.1f}{_number(one.predict_seconds, 11)}")
+    return lines
+
+
+def _number(value: float, width: int = 8) -> str:
+    return f"{'-' if math.isnan(value) else f'{value:.3f}':>{width}}"

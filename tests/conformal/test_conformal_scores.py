@@ -1,0 +1,198 @@
+"""The scores' formulas by brute force, their order, and the random number of a row."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from drawn import KINDS, as_kind, draw, in_64ths, ragged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+from shortlist.conformal import NAMES, RANDOMIZED, ConformalScore
+from shortlist.conformal._scores import row_noise
+from shortlist.ranking import Ranking
+
+DTYPES = [np.float16, np.float32, np.float64]
+VARIANTS = [(name, False) for name in NAMES] + [(name, True) for name in RANDOMIZED]
+
+
+def probabilities(row: list[float], kind: str, scale: float) -> list[float]:
+    """Sorted probabilities after temperature scaling, in plain Python."""
+    logs = [math.log(v) for v in row] if kind == "proba" else row
+    masses = [math.exp((v - max(logs)) * scale) for v in logs]
+    return sorted((m / math.fsum(masses) for m in masses), reverse=True)
+
+
+def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> list[float]:
+    """The score of each label, best first, as the papers define it."""
+    found = []
+    for j in range(1, len(p) + 1):
+        before = math.fsum(p[: j - 1])
+        if name == "lac":
+            score = p[j - 1]
+        elif name == "aps":
+            score = -(before + u * p[j - 1])
+        elif name == "raps":
+            score = -(before + u * p[j - 1] + penalty * max(0, j - k_reg))
+        elif name == "saps":
+            score = -u * p[0] if j == 1 else -(p[0] + (j - 2 + u) * penalty)
+        elif name == "topk":
+            score = -(j - 1 + u)
+        else:
+            score = p[j - 1] - (p[1] if j == 1 else p[0])
+        found.append(score)
+    return found
+
+
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from([1.0, 0.5, 1.75]),
+    st.integers(2, 9),
+    st.sampled_from([0.0, 0.01, 0.3]),
+    st.integers(0, 4),
+    st.integers(0, 1000),
+)
+@settings(max_examples=30, deadline=None)
+def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_reg, seed):
+    scores = as_kind(draw(3, n, seed=seed)[0], kind)
+    ranking = Ranking.from_scores(scores)
+    score = ConformalScore(name, kind, scale, penalty, k_reg, randomized, seed)
+    u = row_noise(ranking, seed).tolist() if randomized else [1.0] * 3
+    expected = [
+        brute(name, probabilities(row, kind, scale), u_row, penalty, k_reg)
+        for row, u_row in zip(scores.tolist(), u, strict=True)
+    ]
+    np.testing.assert_allclose(score.levels(ranking), expected, atol=1e-9)
+    single = Ranking.from_scores(scores.astype(np.float32))
+    np.testing.assert_allclose(score.levels(single), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["proba", "log_proba"])
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+def test_formulas_for_candidates(name, randomized, kind):
+    """The labels that a list leaves out are none of its probabilities."""
+    scores = as_kind(draw(20, 12, seed=1)[0], kind)
+    ranking = Ranking.from_candidates(**ragged(scores, depth=5))
+    got = ConformalScore(name, kind, 1.0, 0.1, 2, randomized, seed=3).levels(ranking)
+    u = row_noise(ranking, 3).tolist() if randomized else [1.0] * 20
+    for row, levels, u_row, listed in zip(scores.tolist(), got, u, ranking.listed(), strict=True):
+        p = sorted(math.exp(v) if kind == "log_proba" else v for v in row)[::-1][: int(listed)]
+        if len(p) == 1 and name == "margin":
+            p.append(0.0)
+        expected = brute(name, p, u_row, 0.1, 2)[: int(listed)]
+        np.testing.assert_allclose(levels[: int(listed)], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
+    for scores in (in_64ths(200, 9, seed=0)[0], as_kind(draw(200, 40)[0], "proba")):
+        for kind in KINDS:
+            given_ = np.log(np.maximum(scores, 1e-6)) if kind != "proba" else scores
+            for scale in (1.0, 0.3):
+                score = ConformalScore(name, kind, scale, 0.05, 2, randomized)
+                levels = score.levels(Ranking.from_scores(given_.astype(dtype)))
+                assert bool((levels.diff(dim=1) <= 0).all())
+                assert bool((levels[:, -1] < levels[:, 0]).any())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtype):
+    """Exactly the same bits, also where scores tie, and whatever the longest list is."""
+    score = ConformalScore(name, kind, 0.7, 0.05, 2, randomized)
+    tied = np.maximum(in_64ths(15, 37, seed=2)[0], 2**-10)
+    scores = np.concatenate([as_kind(draw(15, 37)[0], kind), tied if kind == "proba" else tied - 2])
+    scores = scores.astype(dtype)
+    together = score.levels(Ranking.from_scores(scores))
+    for i in range(len(scores)):
+        assert torch.equal(score.levels(Ranking.from_scores(scores[i : i + 1]))[0], together[i])
+    lists = ragged(scores, depth=20)
+    together = score.levels(Ranking.from_candidates(**lists))
+    for i in range(len(scores)):
+        one = lists | {name: lists[name][i : i + 1] for name in ("labels", "scores")}
+        alone = score.levels(Ranking.from_candidates(**one))[0]
+        listed = int((lists["labels"][i] >= 0).sum())
+        assert torch.equal(alone[:listed], together[i, :listed])
+
+
+# The random number
+
+
+def python_hash(row: list[float], seed: int) -> float:
+    """splitmix64 over the bits of the eight best scores, in integers without bound."""
+    state, wrap = seed, (1 << 64) - 1
+    for value in sorted(row, reverse=True)[:8]:
+        bits = int(np.float32(value).view(np.int32)) & wrap
+        x = ((state ^ bits) + 0x9E3779B97F4A7C15) & wrap
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & wrap
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & wrap
+        state = x ^ (x >> 31)
+    return ((state >> 11) + 1) / 2**53
+
+
+@pytest.mark.parametrize("n", [2, 8, 20])
+@pytest.mark.parametrize("seed", [0, 12345, 2**32 - 1])
+def test_the_random_number_is_a_known_hash(n, seed):
+    scores, _ = draw(50, n)
+    got = row_noise(Ranking.from_scores(scores), seed).tolist()
+    assert got == [python_hash(row, seed) for row in scores.tolist()]
+
+
+def test_random_numbers_are_uniform_and_depend_on_the_seed():
+    ranking = Ranking.from_scores(draw(20_000, 10)[0])
+    first, second = (row_noise(ranking, seed).numpy() for seed in (0, 1))
+    for u in (first, second):
+        assert u.min() > 0
+        assert u.max() <= 1
+        assert kstest(u, "uniform").pvalue > 0.01
+        assert len(np.unique(u)) == 20_000
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
+    # Neither do rows that are alike have numbers that are alike.
+    near = Ranking.from_scores([[0.5 + i * 2**-20, 0.25] for i in range(5000)])
+    assert kstest(row_noise(near, 0).numpy(), "uniform").pvalue > 0.01
+
+
+def test_random_numbers_belong_to_the_row():
+    scores, _ = draw(40, 12)
+    expected = row_noise(Ranking.from_scores(scores), 7)
+    order = np.random.default_rng(0).permutation(40)
+    assert torch.equal(row_noise(Ranking.from_scores(scores[order]), 7), expected[order])
+    columns = np.random.default_rng(1).permutation(12)
+    assert torch.equal(row_noise(Ranking.from_scores(scores[:, columns]), 7), expected)
+    assert torch.equal(row_noise(Ranking.from_scores(scores, depth=2), 7), expected)
+    single = scores.astype(np.float32)
+    for dtype in (np.float32, np.float64):
+        assert torch.equal(row_noise(Ranking.from_scores(single.astype(dtype)), 7), expected)
+    lists = ragged(scores, depth=6)
+    together = row_noise(Ranking.from_candidates(**lists), 7)
+    for i in range(40):
+        one = lists | {name: lists[name][i : i + 1] for name in ("labels", "scores")}
+        assert torch.equal(row_noise(Ranking.from_candidates(**one), 7), together[i : i + 1])
+
+
+def test_a_zero_has_no_sign():
+    plus, minus = ([[1.0, zero, -1.0]] for zero in (0.0, -0.0))
+    assert row_noise(Ranking.from_scores(plus), 0) == row_noise(Ranking.from_scores(minus), 0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"name": "lak"}, "score must be one of 'lac', 'aps', 'raps', 'saps', 'topk', 'margin'"),
+        ({"name": "lac", "randomized": True}, "score = 'lac' has nothing to randomise"),
+        ({"name": "margin", "randomized": True}, "for 'aps', 'raps', 'saps', 'topk'"),
+        ({"name": "raps", "penalty": -0.1}, "penalty must be finite and not negative; got -0.1"),
+        ({"name": "raps", "k_reg": -1}, "k_reg must be an integer of at least 0; got -1"),
+    ],
+)
+def test_scores_that_are_refused(parameters, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ConformalScore(kind="proba", **parameters)
