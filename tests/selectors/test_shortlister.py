@@ -571,7 +571,7 @@ def test_a_table_must_cost_every_size_that_can_occur() -> None:
     scores, y, _ = wide_rows(100, 1)
     grid = {size: size for size in both()._buckets.sizes}
     with pytest.raises(ValueError, match="cost has no entry for size 30"):
-        shortlister(cost=grid).fit(scores, y)
+        shortlister(cost=grid, calibration=None).fit(scores, y)
 
 
 def test_costs_of_other_kinds() -> None:

@@ -70,8 +70,6 @@ class Buckets:
         found = levels[:, bucket] * (p / mean[:, bucket])
         before = torch.cat([levels.new_full((len(levels), 1), torch.inf), levels[:, :-1]], dim=1)
         after = torch.cat([levels[:, 1:], torch.zeros_like(levels[:, :1])], dim=1)
-        alone = (lengths == 1)[bucket]
-        found = torch.where(alone, levels[:, bucket], found)
         found = torch.minimum(torch.maximum(found, after[:, bucket]), before[:, bucket])
         falling: Tensor = found.cummin(dim=1).values
         return falling
