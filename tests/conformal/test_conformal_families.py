@@ -139,7 +139,7 @@ def test_what_is_chosen_among_conformal_sets_is_worth_it():
         (lambda: sl.DenisHebiri([0.5, 2]), "from 1 on; got [0.5, 2]"),
         (lambda: sl.DenisHebiri([]), "from 1 on; got []"),
         (lambda: sl.Conformal("lac").sizes(np.eye(3)), "has no thresholds yet; they come from"),
-        (lambda: sl.DenisHebiri([2]).sizes(np.eye(3)), "from data: DenisHebiri(...).calibrate(...)"),
+        (lambda: sl.DenisHebiri([2]).sizes(np.eye(3)), "DenisHebiri(...).calibrate(...)"),
         (lambda: sl.Conformal("lac", [0.9]).calibrate(np.eye(3), [0, 1, 2]), "9 are needed"),
     ],
 )

@@ -123,12 +123,12 @@ def test_the_sets_are_those_of_the_member_it_names(path: sl.CardinalityPath, poo
     path.calibrate(scores[:1000], y[:1000])
     sets = path.predict_set(scores[1000:1200], accuracy=0.8)
     assert sets.promise == (
-        "accuracy >= 0.8 with probability 0.95 over the calibration draw (1,000 rows; "
-        f"cost_weight = {used(sets):g} chosen by fixed-sequence testing)"
+        "accuracy >= 0.8 promised with probability 0.95 by 1,000 calibration rows; "
+        f"cost_weight = {used(sets):g} chosen by fixed-sequence testing"
     )
     assert sets == path.predict_set(scores[1000:1200], cost_weight=used(sets))
     stricter = path.predict_set(scores[1000:1200], accuracy=0.8, delta=0.001)
-    assert "with probability 0.999 over" in stricter.promise
+    assert "with probability 0.999 by" in stricter.promise
     assert "no accuracy is promised" in path.predict_set(scores[:5], cost_weight=0.6).promise
 
 
@@ -254,7 +254,7 @@ def test_calibrations_are_replaced_kept_and_forgotten(learn: Problem, unseen: Pr
         path.calibrate(unseen.scores, unseen.y[:-1], unseen.x)
     assert path.predict_set(*asked, accuracy=0.9).promise == first.promise  # nothing was lost
     path.calibrate(unseen.scores[:100], unseen.y[:100], unseen.x[:100])
-    assert "(100 rows;" in path.predict_set(*asked, accuracy=0.9).promise
+    assert "by 100 calibration rows" in path.predict_set(*asked, accuracy=0.9).promise
     with pytest.raises(ValueError, match="after calibrate"):
         path.fit(learn.scores, learn.y, learn.x).predict_set(*asked, accuracy=0.9)
     with pytest.raises(NotFittedError):
@@ -298,6 +298,6 @@ def test_inside_the_scikit_learn_wrapper() -> None:
     model.fit(np.hstack([p.x, p.scores]), p.y)
     new = make(1000, seed=6)
     sets = model.predict_set(np.hstack([new.x, new.scores]), accuracy=0.9)
-    assert "(300 rows;" in sets.promise
+    assert "by 300 calibration rows" in sets.promise
     assert sets.accuracy(new.y) > 0.88
     assert sets.mean_size < 6

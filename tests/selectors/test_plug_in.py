@@ -244,3 +244,12 @@ def test_what_is_refused(parameters, asked, said):
     scores, y = draw(100, 6)
     with pytest.raises(ValueError, match=re.escape(said)):
         sl.PlugInSelector(**parameters).fit(scores, y).predict_set(scores, **asked)
+
+
+def test_of_two_equal_choices_that_are_not_nested_the_later_is_taken():
+    def only(label: int):
+        return lambda ranking: np.tile(np.arange(3) == label, (len(ranking), 1))
+
+    family = sl.Custom.from_masks(only(0), only(1), only(2))
+    model = sl.PlugInSelector(family, temperature=None).fit([[0.5, 0.5, 0.0]] * 3, [0, 1, 2])
+    assert model.predict_set([[0.5, 0.5, 0.0]]).labels() == [[1]]

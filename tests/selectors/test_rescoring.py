@@ -13,6 +13,7 @@ from shortlist._settings import Training
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, sorted_log_proba
 from shortlist.selectors import _rescoring
+from shortlist.selectors._prototypes import Mixture
 from shortlist.selectors._rescoring import Rescorer, combine, cross_entropy, draw_folds
 
 ONCE = Training(
@@ -20,6 +21,8 @@ ONCE = Training(
 )
 STILL = replace(ONCE, learning_rate=1e-30)
 """Nothing is learned: the network stays where it starts."""
+ALONE = Mixture(0.0, 1.0, 1.0)
+"""The networks without a second opinion."""
 
 
 def data(rows: int = 240, n_classes: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,8 +69,10 @@ def fit(
 def test_it_starts_at_the_classifier_itself(scale: float) -> None:
     scores, y, x = data()
     ranking = Ranking.from_scores(scores)
-    found = fit(ranking, y, x, "logits", STILL, scale)(ranking, x)
-    expected = torch.log_softmax(scale * scores, dim=1)
+    model = fit(ranking, y, x, "logits", STILL, scale)
+    model.mixture = ALONE
+    found = model(ranking, x)
+    expected = torch.log_softmax(scale * scores, dim=1).float()
     torch.testing.assert_close(found.scores_of(slice(None)), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(found.top(6)[0], ranking.top(6)[0])
 
@@ -76,7 +81,9 @@ def test_it_starts_at_the_classifier_itself(scale: float) -> None:
 def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(ragged: bool) -> None:
     scores, y, x = data()
     ranking = lists(scores, 3, ragged)
-    found = fit(ranking, y, x, "proba", STILL)(ranking, x)
+    model = fit(ranking, y, x, "proba", STILL)
+    model.mixture = ALONE
+    found = model(ranking, x)
     assert torch.equal(found.top(3)[0], ranking.top(3)[0])
     assert torch.equal(found.listed(), ranking.listed())
     torch.testing.assert_close(
@@ -141,9 +148,10 @@ def test_new_rows_get_the_mean_of_all_members_probabilities() -> None:
     scores, y, x = data()
     ranking = Ranking.from_scores(scores)
     model = fit(ranking, y, x, "logits", replace(ONCE, max_epochs=5))
+    model.mixture = ALONE
     found = model(ranking, x).scores_of(slice(None))
     with torch.no_grad():
-        prior = scores - scores.amax(dim=1, keepdim=True)
+        prior = (scores - scores.amax(dim=1, keepdim=True)).float()
         each = torch.softmax(model.network(x, prior), dim=-1)
     assert not torch.allclose(each[0], each[1])
     torch.testing.assert_close(found.exp(), each.mean(dim=0).to(found.dtype))

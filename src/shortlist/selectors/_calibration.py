@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,8 @@ class Calibration:
     """Thresholds, decreasing, …"""
     mean_sizes: NDArray[np.float64]
     """… and the mean sizes that they give on the first half of the rows."""
-    allow_empty: bool
+    made_for: dict[str, Any]
+    """Parameters that the levels depend on, as they were."""
 
     def __len__(self) -> int:
         return len(self.levels)

@@ -59,9 +59,9 @@ class Judged:
     def promise(self, member: int, accuracy: float, delta: float) -> str:
         """What is promised by the use of a member, in words."""
         return (
-            f"accuracy >= {accuracy} with probability {float(tolerated(delta))} over the "
-            f"calibration draw ({self.rows:,} rows; cost_weight = {self.weights[member]:g} "
-            "chosen by fixed-sequence testing)"
+            f"accuracy >= {accuracy} promised with probability {float(tolerated(delta))} by "
+            f"{self.rows:,} calibration rows; cost_weight = {self.weights[member]:g} chosen by "
+            "fixed-sequence testing"
         )
 
     def _why_not(self, first: int, accuracy: float, delta: float) -> str:

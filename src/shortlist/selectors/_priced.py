@@ -27,10 +27,11 @@ class PricedSelector(NestedSelector):
     cost_weight: float | None
 
     _parameter = "cost_weight"
+    _levels_follow = ("allow_empty", "cost")
 
     def _prices(self, sizes: Tensor) -> Tensor:
         """What each size costs more than the one before."""
-        occurring = sizes.unique().tolist()
+        occurring = torch.unique(sizes).tolist()
         costs = cost_table(self.cost, occurring).to(sizes.device)[sizes.to(torch.int64)]
         return torch.diff(costs, dim=-1, prepend=torch.zeros_like(costs[..., :1]))
 

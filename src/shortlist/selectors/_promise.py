@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -54,6 +55,8 @@ class NestedSelector(SetPredictor):
     random_state: object
 
     _calibration: Calibration | None
+    _levels_follow: ClassVar[tuple[str, ...]] = ("allow_empty",)
+    """Parameters that may be set after a fit, but not after a calibration."""
 
     @abstractmethod
     def _learn(
@@ -151,7 +154,7 @@ class NestedSelector(SetPredictor):
             group_names=[] if groups is None else groups[1],
             candidates=candidates,
             mean_sizes=self._mean_sizes(ranking[chosen], x, candidates),
-            allow_empty=self.allow_empty,
+            made_for={name: getattr(self, name) for name in self._levels_follow},
         )
 
     def _blocks(
@@ -198,11 +201,13 @@ class NestedSelector(SetPredictor):
                 "it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
             )
         assert self._calibration is not None
-        if self._calibration.allow_empty != self.allow_empty:
-            raise ValueError(
-                f"allow_empty = {self.allow_empty}, but it was "
-                f"{self._calibration.allow_empty} at calibration; call calibrate(scores, y) again"
-            )
+        for name, was in self._calibration.made_for.items():
+            now = getattr(self, name)
+            if not (now is was or np.array_equal(now, was)):
+                raise ValueError(
+                    f"{name} = {now!r}, but it was {was!r} at calibration; call "
+                    "calibrate(scores, y) again"
+                )
         return self._calibration
 
     def _operating_point(

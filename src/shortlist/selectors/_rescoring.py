@@ -3,12 +3,13 @@
 `z'(x) = t z(x) + f(x)`: the classifier's scaled logits plus a residual that starts at zero, so
 that with no data it is the classifier itself. Several networks learn it together, each without
 its own fold of the rows: the fold tells it when to stop and gets out-of-fold scores from it, and
-for new rows their probabilities are averaged.
+for new rows their probabilities are averaged. Class means give a second opinion (`_prototypes`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +20,26 @@ from shortlist._settings import Training, seeded
 from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, log_columns, target_columns
+from shortlist.selectors._prototypes import Mixture, Prototypes
+from shortlist.temperature import ENOUGH
 from shortlist.training import History, train
 
 
 class Rescorer:
     """Re-scores rankings by their features; the result holds log-probabilities."""
 
-    def __init__(self, network: Residual, kind: ScoreType, folds: Tensor, history: History) -> None:
-        self.network, self.kind, self.folds = network, kind, folds
-        self.history = history
+    mixture: Mixture
+
+    def __init__(
+        self,
+        network: Residual,
+        prototypes: Prototypes,
+        kind: ScoreType,
+        folds: Tensor,
+        history: History,
+    ) -> None:
+        self.network, self.prototypes = network, prototypes
+        self.kind, self.folds, self.history = kind, folds, history
 
     @classmethod
     def fit(
@@ -59,8 +71,8 @@ class Rescorer:
                 ]
             )
 
-        stack = seeded(build, settings.seed)
-        network = Residual(Standardize.of(features), stack, scale).to(device)
+        standardize = Standardize.of(features)
+        network = Residual(standardize, seeded(build, settings.seed), scale).to(device)
         rows = slice(0, len(ranking))
         prior, columns = _prior(ranking, rows, kind)
         target = target_columns(ranking, index)
@@ -76,7 +88,20 @@ class Rescorer:
             progress=progress,
             what="re-scoring",
         )
-        return cls(network, kind, folds, history)
+        network.requires_grad_(False)
+        prototypes = Prototypes.of(
+            network.standardize, inputs[0], index.to(device), ranking.n_classes, folds
+        )
+        model = cls(network, prototypes, kind, folds, history)
+        every = math.ceil(len(ranking) * outputs / ENOUGH)
+        opinions = model._opinions(ranking[::every], features[::every], folds[::every])
+        log_p, cosines, places = (
+            None if part[0] is None else torch.cat(part) for part in zip(*opinions, strict=True)
+        )
+        assert log_p is not None
+        assert cosines is not None
+        model.mixture = Mixture.fit(log_p, cosines, places, target[::every].to(device))
+        return model
 
     @torch.no_grad()
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
@@ -89,14 +114,24 @@ class Rescorer:
         return self._apply(ranking, features, self.folds)
 
     def _apply(self, ranking: Ranking, features: Tensor, folds: Tensor | None) -> Ranking:
-        device, found = self.network.scale.device, []
+        opinions = self._opinions(ranking, features, folds)
+        return _reranked(
+            ranking, torch.cat([self.mixture(*o).to(ranking.device) for o in opinions])
+        )
+
+    @torch.no_grad()
+    def _opinions(
+        self, ranking: Ranking, features: Tensor, folds: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """The networks' log-probabilities, the cosines, and which class each column is."""
+        device = self.network.scale.device
         for rows in row_blocks(len(ranking), self.network.stack.widest):
             prior, columns = _prior(ranking, rows, self.kind)
             inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
             log_p = torch.log_softmax(self.network(*inputs), dim=-1)
             fold = None if folds is None else folds[rows]
-            found.append(combine(log_p, fold).to(ranking.device))
-        return _reranked(ranking, torch.cat(found))
+            places = None if columns is None else columns.to(device)
+            yield combine(log_p, fold), self.prototypes.cosines(inputs[0], fold), places
 
 
 def draw_folds(rows: int, members: int, seed: int) -> Tensor:
@@ -123,7 +158,7 @@ def combine(log_p: Tensor, folds: Tensor | None) -> Tensor:
 
 def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tensor | None]:
     """Log scores of some rows, and, of candidates, the class of each (the last: all others)."""
-    prior = log_columns(ranking, rows, kind)
+    prior = log_columns(ranking, rows, kind).to(torch.float32)
     if ranking.is_dense:
         return prior, None
     labels = ranking.top(ranking.depth)[0][rows].to(torch.int64)

@@ -196,8 +196,8 @@ class CardinalityPath(CardinalityBase):
     (2, True)
     >>> path = path.calibrate(scores[900:], data.y[1500:])
     >>> path.predict_set(scores[900:], accuracy=0.8).promise
-    'accuracy >= 0.8 with probability 0.95 over the calibration draw (297 rows; cost_weight = 0.5 \
-chosen by fixed-sequence testing)'
+    'accuracy >= 0.8 promised with probability 0.95 by 297 calibration rows; cost_weight = 0.5 chosen \
+by fixed-sequence testing'
     """
 
     _judged: Judged | None

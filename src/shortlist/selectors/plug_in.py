@@ -172,7 +172,7 @@ class PlugInSelector(PricedSelector):
             index = torch.full((len(ranking),), label, device=ranking.device)
             hits += p[:, label, None] * self.family_.hits_of(ranking, index)
         sizes = self.family_.sizes_of(ranking).to(torch.int64)
-        costs = cost_table(self.cost, sizes.unique().tolist()).to(ranking.device)[sizes]
+        costs = cost_table(self.cost, torch.unique(sizes).tolist()).to(ranking.device)[sizes]
         return [best(hits - weight * costs) for weight in weights]
 
     def frontier(

@@ -14,7 +14,7 @@ from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, sorted_log_proba
+from shortlist.scores import ScoreType, log_columns, sorted_log_proba
 from shortlist.selectors._levels import Levels
 from shortlist.selectors._priced import PricedSelector
 from shortlist.selectors._rescoring import Rescorer
@@ -207,7 +207,8 @@ class Shortlister(PricedSelector):
         says_nothing = kind == "logits" and not ranking.is_dense
         unlisted = int(torch.isinf(ranking.rank_of(index)).sum()) if says_nothing else 0
         outside = unlisted / (len(ranking) + 1)
-        start = _Scored(ranking, kind, scale).leaving(outside)
+        start = _Scored(ranking, kind, scale)
+        start = start.leaving(outside) if outside else start
         rescorer, ranked = None, start
         history: dict[str, object] = {}
         if first and features is not None:
@@ -271,7 +272,8 @@ class Shortlister(PricedSelector):
 
     def _start(self, ranking: Ranking) -> _Scored:
         """The rows before it."""
-        return _Scored(ranking, self._kind, self._scale).leaving(self._outside)
+        start = _Scored(ranking, self._kind, self._scale)
+        return start.leaving(self._outside) if self._outside else start
 
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
         features = self._known(features)
@@ -290,19 +292,21 @@ class Shortlister(PricedSelector):
         """Features as fit saw them; none where they are not used."""
         if self._n_features is None:
             return None
-        if self._rescorer is None and self._rank_model is None:
-            return None
+        unused = self._rescorer is None and self._rank_model is None
         if features is None:
+            if unused:
+                return None
             raise ValueError(
                 f"features are missing: fit saw {self._n_features} of them; predict with "
                 "features=..."
             )
-        return as_features(features, columns=self._n_features)
+        checked = as_features(features, columns=self._n_features)
+        return None if unused else checked
 
     def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
         """The ranking that the sets are prefixes of, with log-probabilities as scores."""
         ranking, x = self._rows(scores, features)
-        return self._ranked(ranking, self._known(x)).ranking
+        return self._ranked(ranking, self._known(x)).normalised()
 
     def out_of_fold(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
@@ -310,9 +314,9 @@ class Shortlister(PricedSelector):
         """`rescored` for the very rows that were learned from, in the same order, each without
         the help of its own label. Needs `calibration=None`, so that these are all rows of `fit`."""
         ranking, x = self._rows(scores, features)
-        if self._rescorer is None:
-            return self._ranked(ranking, self._known(x)).ranking
         known = self._known(x)
+        if self._rescorer is None:
+            return self._ranked(ranking, known).normalised()
         assert known is not None
         if len(ranking) != len(self._rescorer.folds):
             raise ValueError(
@@ -339,14 +343,24 @@ class _Scored:
 
     def leaving(self, outside: float) -> _Scored:
         """The same candidates, with a share of the mass left for labels that are not listed."""
-        if not outside:
-            return self
         same = self.ranking
         labels, _ = same.top(same.depth)
         log_p = self.log_proba(same.depth)[:, :-1] + math.log1p(-outside)
         listed = (labels, torch.where(labels >= 0, log_p, 0))
         ranking = Ranking(classes=same.classes, depth=same.depth, kind=same.kind, listed=listed)
         return _Scored(ranking, "log_proba", 1.0)
+
+    def normalised(self) -> Ranking:
+        """The ranking by its log-probabilities."""
+        same = self.ranking
+        if self.kind == "log_proba" and self.scale == 1:
+            return same
+        if not same.is_dense:
+            return self.leaving(0.0).ranking
+        # In float64, so that labels which differ still do.
+        logs = [log_columns(same, rows, self.kind).to(torch.float64) for rows in same.blocks()]
+        log_p = torch.cat([torch.log_softmax(self.scale * block, dim=1) for block in logs])
+        return Ranking(classes=same.classes, depth=same.depth, kind=same.kind, dense=log_p)
 
     def label_log_proba(self, index: Tensor) -> Tensor:
         """The log-probability of each row's label; of one outside a list, that of all others."""
