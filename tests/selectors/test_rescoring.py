@@ -88,25 +88,30 @@ def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(rag
     assert torch.equal(found.listed(), ranking.listed())
     torch.testing.assert_close(
         sorted_log_proba(found, "log_proba", 3),
-        sorted_log_proba(ranking, "proba", 3),
+        sorted_log_proba(ranking, "proba", 3).float(),
         rtol=1e-4,
         atol=1e-4,
     )
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_row_is_scored_by_the_member_that_did_not_see_its_label(listed: bool) -> None:
+def test_a_row_is_scored_by_what_did_not_see_its_label(listed: bool) -> None:
+    """By one member and by the class means of the other folds. The three numbers of the mixture
+    are fitted on all rows, as a temperature is, and are held still here."""
     scores, y, x = data()
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     kind: ScoreType = "proba" if listed else "logits"
     own = draw_folds(len(y), 3, ONCE.seed) == 2
     lies = torch.where(own, (y + 1) % 6, y)
-    before = fit(ranking, y, x, kind).out_of_fold(ranking, x).top(4)[1]
-    after = fit(ranking, lies, x, kind).out_of_fold(ranking, x).top(4)[1]
-    assert torch.equal(before[own], after[own])
-    assert not torch.equal(before[~own], after[~own])
-    seen = fit(ranking, y, x, kind)(ranking, x).top(4)[1]
-    assert not torch.allclose(seen[own], before[own])  # all members' mean is something else
+    models = [fit(ranking, labels, x, kind) for labels in (y, lies)]
+    for weight in (0.0, 0.3, 1.0):
+        for model in models:
+            model.mixture = Mixture(weight, 0.8, 5.0)
+        before, after = (model.out_of_fold(ranking, x).top(4)[1] for model in models)
+        assert torch.equal(before[own], after[own])
+        assert not torch.allclose(before[~own], after[~own])
+        seen = models[0](ranking, x).top(4)[1]
+        assert not torch.allclose(seen[own], before[own])  # with all rows it is something else
 
 
 def test_features_that_tell_reorder_the_labels() -> None:
@@ -156,6 +161,97 @@ def test_new_rows_get_the_mean_of_all_members_probabilities() -> None:
     assert not torch.allclose(each[0], each[1])
     torch.testing.assert_close(found.exp(), each.mean(dim=0).to(found.dtype))
     torch.testing.assert_close(found.logsumexp(dim=1), torch.zeros(240).to(found.dtype))
+
+
+def far_apart(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits that know little, and features near their class's own corner."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(6, size=rows)
+    x = np.eye(6)[y] + rng.normal(scale=0.4, size=(rows, 6))
+    scores = np.eye(6)[y] + rng.normal(size=(rows, 6))
+    return tuple(map(torch.from_numpy, (scores, y, x)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_class_means_give_a_second_opinion(listed: bool) -> None:
+    """Networks that learn nothing are helped by them, and by as much as was fitted."""
+    (scores, y, x), (unseen, labels, features) = far_apart(), far_apart(400, seed=1)
+    ranking, new = (
+        lists(s, 4, ragged=True) if listed else Ranking.from_scores(s) for s in (scores, unseen)
+    )
+    model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
+    assert model.mixture.weight > 0.3
+    mixed = model(new, features)
+    model.mixture = ALONE
+    alone = model(new, features)
+
+    def fit_to(found: Ranking) -> float:
+        log_p = sorted_log_proba(found, "log_proba", found.depth).double()
+        at = found.rank_of(labels).clamp(max=found.depth).to(torch.int64)
+        return float(log_p.gather(1, at[:, None]).mean())
+
+    def first(found: Ranking) -> float:
+        return float((found.rank_of(labels) == 0).double().mean())
+
+    assert fit_to(mixed) > fit_to(alone) + 0.2
+    assert first(mixed) > first(alone) + 0.1
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_second_opinion_is_weighed_without_each_rows_own_label(listed: bool) -> None:
+    """Of noise with many columns, a class's mean is near every row that it is made of."""
+    scores, _, _ = data()
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy(rng.integers(6, size=240))
+    x = torch.from_numpy(rng.normal(size=(240, 400)))
+    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
+    own = model.prototypes.cosines(x).argmax(dim=1) == y
+    assert own.double().mean() > 0.9
+    assert model.mixture.weight * model.mixture.sharpness < 2  # in sample it is about 60
+
+
+def test_of_many_rows_some_weigh_the_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, y, x = far_apart(1200)
+    ranking = Ranking.from_scores(scores)
+    whole = fit(ranking, y, x, "logits").mixture
+    monkeypatch.setattr(_rescoring, "ENOUGH", 1200 * 6 // 3)
+    seen: list[int] = []
+    real = Mixture.fit
+
+    def counted(*given: Tensor) -> Mixture:
+        seen.extend(len(v) for v in given if v is not None)
+        return real(*given)
+
+    monkeypatch.setattr(Mixture, "fit", counted)
+    some = fit(ranking, y, x, "logits").mixture
+    assert seen == [400, 400, 400]
+    assert some.weight == pytest.approx(whole.weight, abs=0.15)
+    assert some.sharpness == pytest.approx(whole.sharpness, rel=0.3)
+
+
+@pytest.mark.parametrize("case", ["one class", "constant", "one row each", "separable"])
+def test_extreme_rows_give_finite_scores(case: str) -> None:
+    scores, y, x = far_apart(60)
+    match case:
+        case "one class":
+            y = torch.zeros_like(y)
+        case "constant":
+            x = torch.full_like(x, 3.0)
+        case "one row each":
+            scores, y, x = scores[:6], torch.arange(6), x[:6]
+        case "separable":
+            x, scores = 1e3 * torch.eye(6).double()[y], 50 * torch.eye(6).double()[y]
+    for ranking, kind in (
+        (Ranking.from_scores(scores), "logits"),
+        (lists(scores, 4, True), "proba"),
+    ):
+        model = fit(ranking, y, x, kind)  # type: ignore[arg-type]
+        for found in (model(ranking, x), model.out_of_fold(ranking, x)):
+            log_p = found.top(4)[1]
+            assert torch.isfinite(log_p).all()
+            mass = log_p.exp().masked_fill(found.top(4)[0] < 0, 0).sum(dim=1)
+            assert float(mass.max()) <= 1 + 1e-5
 
 
 def test_large_stacks_are_evaluated_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,10 @@ class Prototypes:
         own = directions.new_zeros((members * n_classes, directions.shape[1]))
         own.index_add_(0, folds * n_classes + index, directions)
         own = own.view(members, n_classes, -1)
-        return cls(standardize, own.sum(dim=0) - own)
+        # Added up, not taken off the whole: where the others cancel, what rounding leaves of a
+        # fold's own rows would point somewhere.
+        others = [own[:j].sum(dim=0) + own[j + 1 :].sum(dim=0) for j in range(members)]
+        return cls(standardize, torch.stack(others))
 
     def cosines(self, features: Tensor, folds: Tensor | None = None) -> Tensor:
         """(rows, classes): to the means of all rows, or of those outside each row's fold."""
@@ -101,12 +104,16 @@ def _mixed(
     sharpness: Tensor,
 ) -> Tensor:
     """The mixture for weight as log-odds, scale and sharpness as logarithms."""
-    ours = torch.log_softmax(scale.exp() * log_p, dim=1) + nn.functional.logsigmoid(-weight)
+    scaled = scale.exp() * log_p
     log_q = torch.log_softmax(sharpness.exp() * cosines, dim=1)
     if columns is not None:  # of candidates: each one's, and what is left for all others
         listed = columns < log_q.shape[1]
+        ended = nn.functional.pad(~listed[:, :-1], (0, 1), value=False)
+        # Nothing, whatever the scale; at -inf the gradient would be NaN.
+        scaled = scaled.masked_fill(ended, torch.finfo(scaled.dtype).min)
         log_q = log_q.gather(1, columns.clamp(max=log_q.shape[1] - 1))
         log_q = torch.where(listed, log_q, -torch.inf)
         rest = (1 - log_q[:, :-1].exp().sum(dim=1)).clamp(min=1e-7).log()
         log_q = torch.cat([log_q[:, :-1], rest[:, None]], dim=1)
+    ours = torch.log_softmax(scaled, dim=1) + nn.functional.logsigmoid(-weight)
     return torch.logaddexp(ours, log_q + nn.functional.logsigmoid(weight))

@@ -14,7 +14,7 @@ from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, log_columns, sorted_log_proba
+from shortlist.scores import LEAST_LOG_PROBA, ScoreType, sorted_log_proba
 from shortlist.selectors._levels import Levels
 from shortlist.selectors._priced import PricedSelector
 from shortlist.selectors._rescoring import Rescorer
@@ -357,10 +357,21 @@ class _Scored:
             return same
         if not same.is_dense:
             return self.leaving(0.0).ranking
-        # In float64, so that labels which differ still do.
-        logs = [log_columns(same, rows, self.kind).to(torch.float64) for rows in same.blocks()]
-        log_p = torch.cat([torch.log_softmax(self.scale * block, dim=1) for block in logs])
+        log_p = torch.cat(
+            [torch.log_softmax(self.scale * self._logs(rows), dim=1) for rows in same.blocks()]
+        )
         return Ranking(classes=same.classes, depth=same.depth, kind=same.kind, dense=log_p)
+
+    def _logs(self, rows: slice) -> Tensor:
+        """Logarithms of dense scores, in float64 and with a floor that falls by next to nothing,
+        so that labels which differ still do."""
+        scores = self.ranking.scores_of(rows).to(torch.float64)
+        if self.kind == "logits":
+            return scores
+        if self.kind == "proba":
+            scores = scores.clamp(min=torch.finfo(torch.float64).tiny).log()
+        floored = scores.clamp(min=LEAST_LOG_PROBA)
+        return floored + 1e-6 * (scores - floored)
 
     def label_log_proba(self, index: Tensor) -> Tensor:
         """The log-probability of each row's label; of one outside a list, that of all others."""
