@@ -3,7 +3,7 @@
 `z'(x) = t z(x) + f(x)`: the classifier's scaled logits plus a residual that starts at zero, so
 that with no data it is the classifier itself. Several networks learn it together, each without
 its own fold of the rows: the fold tells it when to stop and gets out-of-fold scores from it, and
-for new rows their probabilities are averaged. Class means give a second opinion (`_prototypes`).
+for new rows their probabilities are averaged. Neighbours give a second opinion (`_neighbours`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from shortlist._settings import Training, seeded
 from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, log_columns, target_columns
-from shortlist.selectors._prototypes import Mixture, Prototypes
-from shortlist.temperature import ENOUGH
+from shortlist.selectors._neighbours import Neighbours, Opinions, Pool, aligned
 from shortlist.training import History, train
 
 
 class Rescorer:
     """Re-scores rankings by their features; the result holds log-probabilities."""
 
-    mixture: Mixture
+    neighbours: Neighbours
+    pool: Pool
 
     def __init__(
         self,
         network: Residual,
-        prototypes: Prototypes,
         kind: ScoreType,
         folds: Tensor,
+        index: Tensor,
+        n_classes: int,
         history: History,
+        seed: int,
     ) -> None:
-        self.network, self.prototypes = network, prototypes
-        self.kind, self.folds, self.history = kind, folds, history
+        self.network, self.kind, self.history = network, kind, history
+        self.folds, self.index, self.n_classes, self.seed = folds, index, n_classes, seed
 
     @classmethod
     def fit(
@@ -55,9 +57,11 @@ class Rescorer:
         width: int,
         device: torch.device,
         progress: Show,
-    ) -> Rescorer:
+    ) -> tuple[Rescorer, Ranking]:
+        """Learn; the model, and the rows re-scored by what did not see their labels."""
         folds = draw_folds(len(ranking), members, settings.seed).to(device)
-        outputs = ranking.n_classes + (0 if ranking.is_dense else 1)
+        n = ranking.n_classes
+        outputs = n + (0 if ranking.is_dense else 1)
 
         def build() -> Stack:
             return Stack(
@@ -89,49 +93,56 @@ class Rescorer:
             what="re-scoring",
         )
         network.requires_grad_(False)
-        prototypes = Prototypes.of(
-            network.standardize, inputs[0], index.to(device), ranking.n_classes, folds
-        )
-        model = cls(network, prototypes, kind, folds, history)
-        every = math.ceil(len(ranking) * outputs / ENOUGH)
-        opinions = model._opinions(ranking[::every], features[::every], folds[::every])
-        log_p, cosines, places = (
-            None if part[0] is None else torch.cat(part) for part in zip(*opinions, strict=True)
-        )
-        assert log_p is not None
-        assert cosines is not None
-        model.mixture = Mixture.fit(log_p, cosines, places, target[::every].to(device))
-        return model
+        model = cls(network, kind, folds, index.to(device), n, history, settings.seed)
+        opinions = model._without_own_fold(ranking, features)
+        model.pool = Pool.fit(*opinions, target.to(device))
+        model.neighbours = model._neighbours(inputs[0], slice(None))
+        return model, _reranked(ranking, model.pool(*opinions))
 
-    @torch.no_grad()
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
         """New rows, by the mean of all members' probabilities."""
-        return self._apply(ranking, features, None)
+        opinions = self._opinions(ranking, features, self.neighbours)
+        return _reranked(ranking, torch.cat([self.pool(*opinion) for opinion in opinions]))
 
-    @torch.no_grad()
     def out_of_fold(self, ranking: Ranking, features: Tensor) -> Ranking:
-        """The rows of the fit, each by the member that did not see it."""
-        return self._apply(ranking, features, self.folds)
-
-    def _apply(self, ranking: Ranking, features: Tensor, folds: Tensor | None) -> Ranking:
-        opinions = self._opinions(ranking, features, folds)
-        return _reranked(
-            ranking, torch.cat([self.mixture(*o).to(ranking.device) for o in opinions])
-        )
+        """The rows of the fit, each by the member, and the neighbours, outside its fold."""
+        return _reranked(ranking, self.pool(*self._without_own_fold(ranking, features)))
 
     @torch.no_grad()
     def _opinions(
-        self, ranking: Ranking, features: Tensor, folds: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """The networks' log-probabilities, the cosines, and which class each column is."""
+        self,
+        ranking: Ranking,
+        features: Tensor,
+        neighbours: Neighbours,
+        member: int | None = None,
+    ) -> Iterator[Opinions]:
+        """What networks (one of them, or all) and neighbours think, a block at a time."""
         device = self.network.scale.device
         for rows in row_blocks(len(ranking), self.network.stack.widest):
             prior, columns = _prior(ranking, rows, self.kind)
             inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
             log_p = torch.log_softmax(self.network(*inputs), dim=-1)
-            fold = None if folds is None else folds[rows]
+            log_p = combine(log_p) if member is None else log_p[member]
             places = None if columns is None else columns.to(device)
-            yield combine(log_p, fold), self.prototypes.cosines(inputs[0], fold), places
+            yield log_p, *aligned(neighbours(inputs[0]), places)
+
+    def _without_own_fold(self, ranking: Ranking, features: Tensor) -> Opinions:
+        """The opinions on each row of the fit of those that did not see its label."""
+        found: list[Opinions] = []
+        for fold in range(self.network.stack.members):
+            own = torch.nonzero(self.folds == fold)[:, 0]
+            others = self._neighbours(features.to(own.device), self.folds != fold)
+            at = own.to(ranking.device)
+            found += self._opinions(ranking[at], features[own.to(features.device)], others, fold)
+        back = torch.argsort(torch.argsort(self.folds, stable=True))
+        log_p, log_q, ended = zip(*found, strict=True)
+        ends = None if ended[0] is None else torch.cat(ended)[back]
+        return torch.cat(log_p)[back], torch.cat(log_q)[back], ends
+
+    def _neighbours(self, features: Tensor, rows: slice | Tensor) -> Neighbours:
+        """Some of the rows of the fit as neighbours."""
+        neighbours = Neighbours(self.network.standardize, self.n_classes)
+        return neighbours.fit(features[rows], self.index[rows], self.seed)
 
 
 def draw_folds(rows: int, members: int, seed: int) -> Tensor:
@@ -149,7 +160,7 @@ def cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
     return flat.view(members, rows)
 
 
-def combine(log_p: Tensor, folds: Tensor | None) -> Tensor:
+def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:
     """Members' log-probabilities (members, rows, columns): averaged, or each row's own fold's."""
     if folds is None:
         return log_p.logsumexp(dim=0) - math.log(len(log_p))
@@ -169,6 +180,7 @@ def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tens
 def _reranked(ranking: Ranking, log_p: Tensor) -> Ranking:
     """The ranking by other scores."""
     same = {"classes": ranking.classes, "depth": ranking.depth, "kind": ranking.kind}
+    log_p = log_p.to(ranking.device)
     if ranking.is_dense:
         return Ranking(dense=log_p, **same)  # type: ignore[arg-type]
     labels, _ = ranking.top(ranking.depth)

@@ -212,7 +212,7 @@ class Shortlister(PricedSelector):
         rescorer, ranked = None, start
         history: dict[str, object] = {}
         if first and features is not None:
-            rescorer = Rescorer.fit(
+            rescorer, out_of_fold = Rescorer.fit(
                 start.ranking,
                 index,
                 start.kind,
@@ -225,7 +225,7 @@ class Shortlister(PricedSelector):
                 progress=self.progress,
             )
             history["re-scoring"] = rescorer.history
-            better = _Scored(rescorer.out_of_fold(start.ranking, features), "log_proba", 1.0)
+            better = _Scored(out_of_fold, "log_proba", 1.0)
             if rescore or _helps(ranked.label_log_proba(index), better.label_log_proba(index)):
                 ranked = better
             else:

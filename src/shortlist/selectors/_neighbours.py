@@ -1,0 +1,137 @@
+"""The second opinion of stage 1: the labels of the rows that lie near.
+
+Neighbours know less than a network, but err elsewhere: pooled with them, the rare labels that a
+network all but rules out keep a fair probability, and those decide how long sets must be at high
+accuracies.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._arrays import row_blocks
+from shortlist.networks import Standardize
+from shortlist.temperature import ENOUGH, MOST
+
+SHARPNESS = 30.0
+"""A row whose cosine is larger by 0.1 counts twenty times as much."""
+SHRINKAGE = 0.1
+"""How far the covariance within classes is drawn to a multiple of the identity."""
+MOST_ROWS = 50_000
+"""Of more rows, so many are drawn to be neighbours."""
+MOST_FEATURES = 4096
+"""With more features their covariance is left alone."""
+Opinions: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+"""The logarithms of p and q, (rows, columns), and which places are past the end of a list."""
+LEAST = 1e-7
+"""The share of a class that no neighbour has."""
+
+
+class Neighbours:
+    """`q_k(x)`: class k's share of all rows, each weighted by `exp(SHARPNESS cos(x, row))`.
+
+    Cosines are those of standardised features, in the metric of their covariance within classes:
+    directions in which rows of one class differ count little.
+    """
+
+    def __init__(self, standardize: Standardize, n_classes: int) -> None:
+        self.standardize, self.n_classes = standardize, n_classes
+        self.root: Tensor | None = None
+
+    def fit(self, features: Tensor, index: Tensor, seed: int) -> Neighbours:
+        """Remember rows and their labels."""
+        x = self.standardize(features)
+        if x.shape[1] <= MOST_FEATURES:
+            self.root = _root_of_covariance(x, index, self.n_classes)
+        if len(x) > MOST_ROWS:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.randperm(len(x), generator=generator)[:MOST_ROWS].to(x.device)
+            x, index = x[drawn], index[drawn]
+        self.directions, self.index = self._directions(x), index
+        return self
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """The logarithms of all classes' shares: (rows, classes)."""
+        found = []
+        for rows in row_blocks(len(features), len(self.index)):
+            cosines = self.directions @ self._directions(self.standardize(features[rows])).T
+            # Counted from the nearest, so that not all vanish.
+            near = torch.exp_(cosines.sub_(cosines.amax(dim=0)).mul_(SHARPNESS))
+            shares = near.new_zeros((self.n_classes, near.shape[1])).index_add_(0, self.index, near)
+            found.append((shares / near.sum(dim=0)).T)
+        return torch.cat(found).clamp_(min=LEAST).log_()
+
+    def _directions(self, x: Tensor) -> Tensor:
+        if self.root is not None:
+            x = torch.linalg.solve_triangular(self.root, x.T, upper=False).T
+        return nn.functional.normalize(x, dim=1)
+
+
+def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
+    """The Cholesky factor of the shrunken covariance within classes."""
+    counts = torch.bincount(index, minlength=n_classes).clamp(min=1)
+    means = x.new_zeros((n_classes, x.shape[1])).index_add_(0, index, x) / counts[:, None]
+    within = x - means[index]
+    covariance = within.T @ within / len(x)
+    spread = covariance.diagonal().mean().clamp(min=1e-6)
+    covariance *= 1 - SHRINKAGE
+    covariance.diagonal().add_(SHRINKAGE * spread)
+    root: Tensor = torch.linalg.cholesky(covariance)
+    return root
+
+
+class Pool:
+    """`p^a q^b`, normalised: two opinions weighed against one another."""
+
+    def __init__(self, a: float = 1.0, b: float = 0.0) -> None:
+        self.a, self.b = a, b
+
+    @classmethod
+    def fit(cls, log_p: Tensor, log_q: Tensor, ended: Tensor | None, target: Tensor) -> Pool:
+        """The exponents that give the labels the highest likelihood."""
+        every = math.ceil(log_p.numel() / ENOUGH)
+        log_p, log_q, target = log_p[::every], log_q[::every], target[::every]
+        ended = None if ended is None else ended[::every]
+        start = [0.0, math.log(0.3)]
+        free = torch.tensor(start, dtype=torch.float64, device=log_p.device, requires_grad=True)
+        optimizer = torch.optim.LBFGS([free], max_iter=50, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            pooled = _pooled(log_p, log_q, ended, *free.exp().to(log_p.dtype).unbind())
+            value = nn.functional.nll_loss(pooled, target).to(torch.float64)
+            value.backward()  # type: ignore[no-untyped-call]
+            return value
+
+        with torch.enable_grad():
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
+        found = free.detach().clamp(max=math.log(MOST)).exp()
+        return cls(*found.tolist()) if bool(torch.isfinite(found).all()) else cls()
+
+    def __call__(self, log_p: Tensor, log_q: Tensor, ended: Tensor | None) -> Tensor:
+        return _pooled(log_p, log_q, ended, self.a, self.b)
+
+
+def aligned(log_q: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The shares of all classes in the columns of `log_columns`, and which of these are places
+    past the end of a list; `columns`, of candidates, says which class each is."""
+    if columns is None:
+        return log_q, None
+    listed = columns[:, :-1] < log_q.shape[1]
+    log_q = log_q.gather(1, columns[:, :-1].clamp(max=log_q.shape[1] - 1))
+    shares = torch.where(listed, log_q.exp(), 0)
+    rest = (1 - shares.sum(dim=1, keepdim=True)).clamp(min=LEAST).log()
+    return torch.cat([log_q, rest], dim=1), nn.functional.pad(~listed, (0, 1), value=False)
+
+
+def _pooled(
+    log_p: Tensor, log_q: Tensor, ended: Tensor | None, a: Tensor | float, b: Tensor | float
+) -> Tensor:
+    pooled = a * log_p + b * log_q
+    if ended is not None:  # nothing there, whatever the exponents; at -inf a gradient is NaN
+        pooled = pooled.masked_fill(ended, torch.finfo(pooled.dtype).min)
+    return torch.log_softmax(pooled, dim=1)
