@@ -64,6 +64,7 @@ class Comparison:
     curves : dict of Frontier
         Each method's curve on the test rows.
     models : dict of fitted set predictors
+        Those on re-scored probabilities take what `Shortlister.rescored` gives.
     """
 
     accuracies: tuple[float, ...]
@@ -71,6 +72,16 @@ class Comparison:
     measured: list[Measured] = field(default_factory=list)
     curves: dict[str, Frontier] = field(default_factory=dict)
     models: dict[str, SetPredictor] = field(default_factory=dict)
+
+    def at(self, method: str, accuracy: float) -> Measured:
+        """What was measured of a method at an accuracy."""
+        for one in self.measured:
+            if (one.method, one.accuracy) == (method, accuracy):
+                return one
+        raise ValueError(
+            f"nothing was measured of {method!r} at {accuracy!r}; there are methods "
+            f"{list(self.curves)} and accuracies {list(self.accuracies)}"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each method and accuracy."""
@@ -94,8 +105,10 @@ class Comparison:
             )
         assert ax is not None
         longest = max(float(np.nanmax(c.size_at(self.accuracies))) for c in self.curves.values())
-        ax.set_xlim(0.9, longest * 1.05)
-        ax.set_ylim(min(self.accuracies) - 0.05, 1.002)
+        lowest = min(self.accuracies) - 0.05
+        shortest = min(float(c.size_at(lowest)) for c in self.curves.values())
+        ax.set_xlim(shortest * 0.95, longest * 1.05)
+        ax.set_ylim(lowest, 1.002)
         ax.legend(loc="lower right", frameon=False)
         return ax
 
@@ -128,8 +141,8 @@ def compare(
         that is kept for it.
     accuracies : sequence of float
     methods : mapping of names to set predictors, optional
-        Default: fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with logarithmic cost, the
-        paper's path of selectors, the Shortlister, and LAC on its re-scored probabilities.
+        Default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with
+        logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
     calibration : float or None
         Share of the rows kept to make promises, the same for every method. None: all rows are
         learned from, and only sizes at equal accuracy are measured.
@@ -174,6 +187,7 @@ def compare(
 def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor]:
     """The methods that `compare` compares unless it is told which."""
     return {
+        "Shortlister": Shortlister(random_state=seed),
         "top-k": SplitConformal("topk", random_state=seed),
         "LAC": SplitConformal("lac", random_state=seed),
         "APS": SplitConformal("aps", randomized=True, random_state=seed),
@@ -185,7 +199,6 @@ def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor
             cost_weights=np.geomspace(1, 0.001, 20).tolist(),
             random_state=seed,
         ),
-        "Shortlister": Shortlister(random_state=seed),
     }
 
 
@@ -256,19 +269,16 @@ def _measure(
 
 def _is_tuned(method: SetPredictor) -> bool:
     """Whether a method is fitted for one accuracy."""
-    inner = getattr(method, "inner", method)
-    return isinstance(inner, SplitConformal) and inner.score in ("raps", "saps")
+    return isinstance(method, SplitConformal) and method.score in ("raps", "saps")
 
 
 def _fitted(
     method: SetPredictor, accuracy: float, learned: Rows, kept: Rows | None
 ) -> SetPredictor:
     model: SetPredictor = clone(method)
-    known = model.get_params()
-    wanted = {"calibration": None, "accuracy": accuracy if _is_tuned(method) else None}
-    if "calibration" in known:
+    if "calibration" in model.get_params():
         model.set_params(calibration=None)
-    if wanted["accuracy"] is not None:
+    if _is_tuned(method):
         model.set_params(accuracy=accuracy)
     model.fit(*learned)
     if kept is not None and hasattr(model, "calibrate"):
@@ -324,51 +334,6 @@ def _union(curves: Sequence[Frontier], name: str) -> Frontier:
     )
 
 
-class OnRescored(SetPredictor):
-    """A conformal method on the re-scored probabilities of a fitted Shortlister."""
-
-    def __init__(self, shortlister: Shortlister, inner: SplitConformal) -> None:
-        self.shortlister = shortlister
-        self.inner = inner
-
-    def __sklearn_clone__(self) -> OnRescored:
-        return OnRescored(self.shortlister, clone(self.inner))
-
-    @property
-    def accuracy(self) -> float:
-        return self.inner.accuracy
-
-    def set_params(self, **parameters: object) -> OnRescored:
-        self.inner.set_params(**parameters)
-        return self
-
-    def fit(
-        self,
-        scores: ArrayLike | Ranking,
-        y: ArrayLike,
-        features: ArrayLike | None = None,
-        *,
-        classes: ArrayLike | None = None,
-    ) -> OnRescored:
-        """Tune on the rows that the Shortlister was fitted on, each re-scored out of fold."""
-        self.inner.fit(self.shortlister.out_of_fold(scores, features), y, classes=classes)
-        return self
-
-    def calibrate(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
-    ) -> OnRescored:
-        self.inner.calibrate(self.shortlister.rescored(scores, features), y)
-        return self
-
-    def predict_set(self, scores, features=None, **point):  # type: ignore[no-untyped-def]
-        return self.inner.predict_set(self.shortlister.rescored(scores, features), **point)
-
-    def frontier(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
-    ) -> Frontier:
-        return self.inner.frontier(self.shortlister.rescored(scores, features), y)
-
-
 def _add_rescored(
     found: Comparison, learned: Rows, kept: Rows | None, judged: Rows, scores: Sequence[str]
 ) -> None:
@@ -376,16 +341,21 @@ def _add_rescored(
     model = found.models.get("Shortlister")
     if not isinstance(model, Shortlister) or not model.rescored_:
         return
+
+    def rescored(rows: Rows) -> Rows:
+        return model.rescored(rows[0], rows[2]), rows[1], None
+
+    # The rows that the Shortlister learned from have no part in their own scores.
+    own: Rows = (model.out_of_fold(learned[0], learned[2]), learned[1], None)
+    others = None if kept is None else rescored(kept), rescored(judged)
     for score in scores:
-        inner = SplitConformal(score, temperature=None, randomized=score != "lac", calibration=None)
-        name = f"{score.upper()}, re-scored"
-        _measure(found, name, OnRescored(model, inner), learned, kept, judged)
+        method = SplitConformal(score, temperature=None, randomized=score != "lac")
+        _measure(found, f"{score.upper()}, re-scored", method, own, *others)
 
 
 def _lines(found: Comparison) -> list[str]:
     """The table in plain text."""
     names = list(found.curves)
-    by = {(one.method, one.accuracy): one for one in found.measured}
     wide = max(map(len, names))
     sizes = "".join(f"{a:>8g}" for a in found.accuracies)
     promised = any(not math.isnan(one.promised_accuracy) for one in found.measured)
@@ -395,8 +365,10 @@ def _lines(found: Comparison) -> list[str]:
         head += f" | {middle:g} promised: accuracy   size  violation  worst class  single"
     lines = [f"{head} |  fit s  predict s"]
     for name in names:
-        line = f"{name:<{wide}}" + "".join(_number(by[name, a].size) for a in found.accuracies)
-        one = by[name, middle]
+        line = f"{name:<{wide}}" + "".join(
+            _number(found.at(name, a).size) for a in found.accuracies
+        )
+        one = found.at(name, middle)
         if promised:
             line += (
                 f" | {_number(one.promised_accuracy, 23)}{_number(one.promised_size, 7)}"

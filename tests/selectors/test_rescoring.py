@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from shortlist._settings import Training
+from shortlist.networks import Standardize
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, sorted_log_proba
-from shortlist.selectors import _rescoring
-from shortlist.selectors._prototypes import Mixture
+from shortlist.scores import ScoreType, sorted_log_proba, target_columns
+from shortlist.selectors import _neighbours, _rescoring
+from shortlist.selectors._neighbours import Neighbours, Pool
 from shortlist.selectors._rescoring import Rescorer, combine, cross_entropy, draw_folds
 
 ONCE = Training(
@@ -21,8 +22,6 @@ ONCE = Training(
 )
 STILL = replace(ONCE, learning_rate=1e-30)
 """Nothing is learned: the network stays where it starts."""
-ALONE = Mixture(0.0, 1.0, 1.0)
-"""The networks without a second opinion."""
 
 
 def data(rows: int = 240, n_classes: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,6 +50,18 @@ def fit(
     settings: Training = ONCE,
     scale: float = 1.0,
 ) -> Rescorer:
+    return both(ranking, y, x, kind, settings, scale)[0]
+
+
+def both(
+    ranking: Ranking,
+    y: Tensor,
+    x: Tensor,
+    kind: ScoreType,
+    settings: Training = ONCE,
+    scale: float = 1.0,
+) -> tuple[Rescorer, Ranking]:
+    """The model, and the rows of the fit out of fold."""
     return Rescorer.fit(
         ranking,
         y,
@@ -70,7 +81,7 @@ def test_it_starts_at_the_classifier_itself(scale: float) -> None:
     scores, y, x = data()
     ranking = Ranking.from_scores(scores)
     model = fit(ranking, y, x, "logits", STILL, scale)
-    model.mixture = ALONE
+    model.pool = Pool()
     found = model(ranking, x)
     expected = torch.log_softmax(scale * scores, dim=1).float()
     torch.testing.assert_close(found.scores_of(slice(None)), expected, rtol=1e-5, atol=1e-5)
@@ -82,7 +93,7 @@ def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(rag
     scores, y, x = data()
     ranking = lists(scores, 3, ragged)
     model = fit(ranking, y, x, "proba", STILL)
-    model.mixture = ALONE
+    model.pool = Pool()
     found = model(ranking, x)
     assert torch.equal(found.top(3)[0], ranking.top(3)[0])
     assert torch.equal(found.listed(), ranking.listed())
@@ -96,22 +107,49 @@ def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(rag
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_row_is_scored_by_what_did_not_see_its_label(listed: bool) -> None:
-    """By one member and by the class means of the other folds. The three numbers of the mixture
-    are fitted on all rows, as a temperature is, and are held still here."""
+    """By one member and by neighbours of the other folds, in these folds' metric. The exponents
+    of the pool are fitted on all rows, as a temperature is, and are held still here."""
     scores, y, x = data()
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     kind: ScoreType = "proba" if listed else "logits"
     own = draw_folds(len(y), 3, ONCE.seed) == 2
     lies = torch.where(own, (y + 1) % 6, y)
     models = [fit(ranking, labels, x, kind) for labels in (y, lies)]
-    for weight in (0.0, 0.3, 1.0):
+    for pool in (Pool(), Pool(0.7, 0.3), Pool(0.0, 1.0)):
         for model in models:
-            model.mixture = Mixture(weight, 0.8, 5.0)
+            model.pool = pool
         before, after = (model.out_of_fold(ranking, x).top(4)[1] for model in models)
         assert torch.equal(before[own], after[own])
         assert not torch.allclose(before[~own], after[~own])
         seen = models[0](ranking, x).top(4)[1]
         assert not torch.allclose(seen[own], before[own])  # with all rows it is something else
+
+
+def test_neighbours_are_those_of_the_other_folds() -> None:
+    """Standardised as the networks' rows are: by all rows, whose features are no secret."""
+    scores, y, x = data()
+    ranking = Ranking.from_scores(scores)
+    model = fit(ranking, y, x, "logits")
+    model.pool = Pool(0.0, 1.0)
+    found = model.out_of_fold(ranking, x).scores_of(slice(None))
+    folds = draw_folds(len(y), 3, ONCE.seed)
+    for fold in range(3):
+        own = folds == fold
+        others = Neighbours(Standardize.of(x), 6).fit(x[~own], y[~own], ONCE.seed)
+        torch.testing.assert_close(found[own], others(x[own]).log_softmax(dim=1))
+    everyone = Neighbours(Standardize.of(x), 6).fit(x, y, ONCE.seed)
+    new = model(ranking, x).scores_of(slice(None))
+    torch.testing.assert_close(new, everyone(x).log_softmax(dim=1))
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_fit_returns_its_rows_out_of_fold(listed: bool) -> None:
+    scores, y, x = data()
+    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model, returned = both(ranking, y, x, "proba" if listed else "logits")
+    for mine, theirs in zip(returned.top(4), model.out_of_fold(ranking, x).top(4), strict=True):
+        assert torch.equal(mine, theirs)
+    assert not torch.allclose(returned.top(4)[1], model(ranking, x).top(4)[1])
 
 
 def test_features_that_tell_reorder_the_labels() -> None:
@@ -153,7 +191,7 @@ def test_new_rows_get_the_mean_of_all_members_probabilities() -> None:
     scores, y, x = data()
     ranking = Ranking.from_scores(scores)
     model = fit(ranking, y, x, "logits", replace(ONCE, max_epochs=5))
-    model.mixture = ALONE
+    model.pool = Pool()
     found = model(ranking, x).scores_of(slice(None))
     with torch.no_grad():
         prior = (scores - scores.amax(dim=1, keepdim=True)).float()
@@ -173,16 +211,16 @@ def far_apart(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_class_means_give_a_second_opinion(listed: bool) -> None:
+def test_neighbours_give_a_second_opinion(listed: bool) -> None:
     """Networks that learn nothing are helped by them, and by as much as was fitted."""
     (scores, y, x), (unseen, labels, features) = far_apart(), far_apart(400, seed=1)
     ranking, new = (
         lists(s, 4, ragged=True) if listed else Ranking.from_scores(s) for s in (scores, unseen)
     )
     model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
-    assert model.mixture.weight > 0.3
-    mixed = model(new, features)
-    model.mixture = ALONE
+    assert model.pool.b > 0.3
+    pooled = model(new, features)
+    model.pool = Pool()
     alone = model(new, features)
 
     def fit_to(found: Ranking) -> float:
@@ -193,41 +231,37 @@ def test_class_means_give_a_second_opinion(listed: bool) -> None:
     def first(found: Ranking) -> float:
         return float((found.rank_of(labels) == 0).double().mean())
 
-    assert fit_to(mixed) > fit_to(alone) + 0.2
-    assert first(mixed) > first(alone) + 0.1
+    assert fit_to(pooled) > fit_to(alone) + 0.2
+    assert first(pooled) > first(alone) + 0.1
 
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_the_second_opinion_is_weighed_without_each_rows_own_label(listed: bool) -> None:
-    """Of noise with many columns, a class's mean is near every row that it is made of."""
+    """Of noise, a row's nearest neighbour is the row itself."""
     scores, _, _ = data()
     rng = np.random.default_rng(0)
     y = torch.from_numpy(rng.integers(6, size=240))
-    x = torch.from_numpy(rng.normal(size=(240, 400)))
+    x = torch.from_numpy(rng.normal(size=(240, 40)))
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
-    own = model.prototypes.cosines(x).argmax(dim=1) == y
-    assert own.double().mean() > 0.9
-    assert model.mixture.weight * model.mixture.sharpness < 2  # in sample it is about 60
+    assert (model.neighbours(x).argmax(dim=1) == y).double().mean() > 0.9
+    (in_sample,) = model._opinions(ranking, x, model.neighbours)
+    assert Pool.fit(*in_sample, target_columns(ranking, y)).b > 1
+    # Of lists, neighbours do know how much is left out.
+    assert model.pool.b < (0.3 if listed else 0.1)
 
 
 def test_of_many_rows_some_weigh_the_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, y, x = far_apart(1200)
     ranking = Ranking.from_scores(scores)
-    whole = fit(ranking, y, x, "logits").mixture
-    monkeypatch.setattr(_rescoring, "ENOUGH", 1200 * 6 // 3)
-    seen: list[int] = []
-    real = Mixture.fit
-
-    def counted(*given: Tensor) -> Mixture:
-        seen.extend(len(v) for v in given if v is not None)
-        return real(*given)
-
-    monkeypatch.setattr(Mixture, "fit", counted)
-    some = fit(ranking, y, x, "logits").mixture
-    assert seen == [400, 400, 400]
-    assert some.weight == pytest.approx(whole.weight, abs=0.15)
-    assert some.sharpness == pytest.approx(whole.sharpness, rel=0.3)
+    whole = fit(ranking, y, x, "logits").pool
+    monkeypatch.setattr(_neighbours, "ENOUGH", 1200 * 6 // 3)
+    model, returned = both(ranking, y, x, "logits")
+    assert len(returned) == 1200  # which all are re-scored
+    assert len(model.neighbours.index) == 1200
+    assert (model.pool.a, model.pool.b) != (whole.a, whole.b)
+    assert model.pool.a == pytest.approx(whole.a, rel=0.3)
+    assert model.pool.b == pytest.approx(whole.b, rel=0.3)
 
 
 @pytest.mark.parametrize("case", ["one class", "constant", "one row each", "separable"])

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 import shortlist as sl
 from shortlist.guarantee import UnreachableError
 from shortlist.selectors._levels import Levels
-from shortlist.selectors._prototypes import Mixture
+from shortlist.selectors._neighbours import Pool
 
 N_CLASSES = 8
 SMALL: dict[str, object] = {
@@ -157,7 +157,7 @@ def test_it_starts_at_the_classifier_itself() -> None:
     scores, y, x = rows(600, 1)
     model = shortlister(rescore=True, learn_sizes=True, learning_rate=1e-30, max_epochs=1)
     model.fit(scores, y, features=x)
-    model._rescorer.mixture = Mixture(0.0, 1.0, 1.0)  # type: ignore[union-attr]
+    model._rescorer.pool = Pool()  # type: ignore[union-attr]
     plug_in = sl.PlugInSelector(calibration=0.25).fit(scores, y)
     assert model.temperature_ == plug_in.temperature_
     unseen, _, features = rows(500, 2)

@@ -96,20 +96,24 @@ class Pool:
         every = math.ceil(log_p.numel() / ENOUGH)
         log_p, log_q, target = log_p[::every], log_q[::every], target[::every]
         ended = None if ended is None else ended[::every]
-        start = [0.0, math.log(0.3)]
-        free = torch.tensor(start, dtype=torch.float64, device=log_p.device, requires_grad=True)
+        start = torch.tensor([1.0, 0.3], dtype=torch.float64, device=log_p.device)
+        free = torch.logit(start / MOST).requires_grad_()
         optimizer = torch.optim.LBFGS([free], max_iter=50, line_search_fn="strong_wolfe")
+
+        def exponents() -> Tensor:
+            # Bounded here, not at the end: where both are large, it is their ratio that counts.
+            return MOST * torch.sigmoid(free)
 
         def loss() -> Tensor:
             optimizer.zero_grad()
-            pooled = _pooled(log_p, log_q, ended, *free.exp().to(log_p.dtype).unbind())
+            pooled = _pooled(log_p, log_q, ended, *exponents().to(log_p.dtype).unbind())
             value = nn.functional.nll_loss(pooled, target).to(torch.float64)
             value.backward()  # type: ignore[no-untyped-call]
             return value
 
         with torch.enable_grad():
             optimizer.step(loss)  # type: ignore[no-untyped-call]
-        found = free.detach().clamp(max=math.log(MOST)).exp()
+        found = exponents().detach()
         return cls(*found.tolist()) if bool(torch.isfinite(found).all()) else cls()
 
     def __call__(self, log_p: Tensor, log_q: Tensor, ended: Tensor | None) -> Tensor:

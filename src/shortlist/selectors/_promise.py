@@ -8,6 +8,7 @@ of held-out rows makes an exact promise. Calibration and prediction ask the same
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
@@ -154,7 +155,7 @@ class NestedSelector(SetPredictor):
             group_names=[] if groups is None else groups[1],
             candidates=candidates,
             mean_sizes=self._mean_sizes(ranking[chosen], x, candidates),
-            made_for={name: getattr(self, name) for name in self._levels_follow},
+            made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
         )
 
     def _blocks(
