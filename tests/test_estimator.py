@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
@@ -26,11 +26,12 @@ from sklearn.model_selection import (
     TimeSeriesSplit,
     cross_val_score,
 )
-from sklearn.naive_bayes import MultinomialNB
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import shuffle
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import shortlist as sl
@@ -600,3 +601,19 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:100], Y[:100])
     assert model.predict_set(X) == before
+
+
+def test_a_promise_for_each_group() -> None:
+    x, y = shuffle(*load_digits(return_X_y=True), random_state=0)  # writers come one by one
+    odd = np.where(y % 2 == 1, "odd", "even")
+    method = sl.Shortlister(rescore=False, learn_sizes=False)
+    model = wrap(GaussianNB(), method=method).fit(x[:1200], y[:1200], groups=odd[:1200])
+    sets = model.predict_set(x[1200:], accuracy=0.9, by="group", groups=odd[1200:])
+    assert sets.promise.startswith("accuracy >= 0.9 promised for each group by 300")
+    for group in ("odd", "even"):
+        rows = odd[1200:] == group
+        assert sets[np.flatnonzero(rows)].accuracy(y[1200:][rows]) > 0.86
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(x, y, groups=odd[:-1])
+    with pytest.raises(ValueError, match="makes no promise by group; leave groups out"):
+        wrap().fit(x, y, groups=odd)

@@ -32,6 +32,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
+from shortlist._labels import label_array
 from shortlist._settings import seed_of
 from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
@@ -132,11 +133,17 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return default if self.estimator is None else self.estimator
 
     def fit(
-        self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: object,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
     ) -> ShortlistClassifier:
         """Cross-fit the classifier, fit the set predictor on its scores, calibrate it if it can be.
 
-        `sample_weight` is passed on to the classifier.
+        `sample_weight` is passed on to the classifier; `groups`, the group of each row, to the
+        calibration, for promises `by="group"`.
         """
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
@@ -157,6 +164,10 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         features = fill_missing(features, means)
         seed = seed_of(self.random_state)
         method = self._method(seed)
+        if groups is not None:
+            check_consistent_length(X, groups)
+            if not _takes(getattr(method, "calibrate", len), "groups"):
+                raise ValueError(f"{method!r} makes no promise by group; leave groups out")
         if features is None and getattr(method, "inputs", "scores") != "scores":
             raise ValueError(
                 f"{method!r} needs features, but there are none: X ({type(X).__name__}) is not a "
@@ -178,7 +189,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         method.fit(scores, _plain(labels[rows]), features_of(rows), classes=_plain(classes))
         if len(held_out):
             scores = _scores(estimator, take(X, held_out), classes)
-            method.calibrate(scores, _plain(labels[held_out]), features_of(held_out))
+            given = {} if groups is None else {"groups": label_array(groups, "groups")[held_out]}
+            method.calibrate(scores, _plain(labels[held_out]), features_of(held_out), **given)
         self.classes_, self.estimator_, self.method_ = classes, estimator, method
         self._means = means
         return self
