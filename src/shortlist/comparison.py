@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from torch import Tensor
 
 from shortlist._arrays import ArrayLike, as_features, check_probability, row_index
-from shortlist._labels import Classes, label_array
+from shortlist._labels import label_array
 from shortlist._progress import Show, track
 from shortlist._settings import seed_of
 from shortlist.conformal import SplitConformal
 from shortlist.frontier import Frontier
 from shortlist.guarantee import UnreachableError
 from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
-from shortlist.ranking import Ranking, as_ranking
-from shortlist.selectors import CardinalityPath, PlugInSelector, SetPredictor, Shortlister
+from shortlist.ranking import Ranking
+from shortlist.selectors import (
+    CardinalityPath,
+    FixedSelector,
+    PlugInSelector,
+    SetPredictor,
+    Shortlister,
+)
 from shortlist.selectors._promise import hold_out
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ACCURACIES = (0.9, 0.95, 0.98, 0.99)
-Rows = tuple[Ranking, "NDArray[np.generic]", "ArrayLike | None"]
+Rows = tuple[Ranking, "NDArray[np.generic]", "Tensor | None"]
 
 
 @dataclass(frozen=True)
@@ -104,11 +111,11 @@ class Comparison:
                 band=band and main,
             )
         assert ax is not None
-        longest = max(float(np.nanmax(c.size_at(self.accuracies))) for c in self.curves.values())
-        lowest = min(self.accuracies) - 0.05
-        shortest = min(float(c.size_at(lowest)) for c in self.curves.values())
-        ax.set_xlim(shortest * 0.95, longest * 1.05)
-        ax.set_ylim(lowest, 1.002)
+        lowest = max(min(self.accuracies) - 0.05, 0.0)
+        shown = np.array([c.size_at([lowest, *self.accuracies]) for c in self.curves.values()])
+        if not np.isnan(shown).all():  # else no curve comes so far, and all of each is shown
+            ax.set_xlim(np.nanmin(shown) * 0.95, np.nanmax(shown) * 1.05)
+            ax.set_ylim(lowest, 1.002)
         ax.legend(loc="lower right", frameon=False)
         return ax
 
@@ -163,6 +170,8 @@ def compare(
     >>> found.measured[1].size < found.measured[0].size
     True
     """
+    if np.ndim(accuracies) != 1 or not len(accuracies):
+        raise ValueError(f"accuracies must be a list of at least one; got {accuracies!r}")
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
     seed = seed_of(random_state)
     known, judged = _read(scores, y, features, classes, test, seed)
@@ -170,8 +179,11 @@ def compare(
     learning, held_out = hold_out(len(known[0]), share, seed)
     learned, kept = _take(known, learning), _take(known, held_out) if len(held_out) else None
     chosen = dict(default_methods(features is not None, seed) if methods is None else methods)
-    if stages and features is not None:
-        chosen["Shortlister, no re-scoring"] = Shortlister(rescore=False, random_state=seed)
+    if not chosen:
+        raise ValueError(f"methods must hold at least one set predictor; got {methods!r}")
+    whole = chosen.get("Shortlister")
+    if stages and features is not None and isinstance(whole, Shortlister):
+        chosen["Shortlister, no re-scoring"] = clone(whole).set_params(rescore=False)
     words = f"{len(learned[0]):,} rows to learn from, "
     words += f"{len(kept[0]):,} to calibrate, " if kept else ""
     found = Comparison(levels, f"{words}{len(judged[0]):,} to test, {known[0].n_classes} classes")
@@ -210,14 +222,12 @@ def _read(
     test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None],
     seed: int,
 ) -> tuple[Rows, Rows]:
-    """The rows to learn from and the rows to judge by."""
-    ranking = as_ranking(scores)
-    if ranking.classes.values is None:
-        ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, classes))
-    ranking.classes.encode(y, rows=len(ranking))
-    if features is not None:
-        as_features(features, rows=len(ranking))
-    all_rows: Rows = (ranking, label_array(y), features)
+    """The rows to learn from and the rows to judge by, checked before anything is fitted."""
+    reader = FixedSelector()  # names, labels and messages as everywhere
+    ranking, _, kind = reader._open(scores, y, classes)
+    reader._close(ranking, kind)
+    x = None if features is None else as_features(features, rows=len(ranking))
+    all_rows: Rows = (ranking, label_array(y), x)
     if not isinstance(test, tuple | list):
         share = check_probability(test, "test")
         learning, judging = hold_out(len(ranking), share, seed + 1)
@@ -231,18 +241,20 @@ def _read(
     if (features is None) != (test_features is None):
         with_them, without = ("fit", "test") if test_features is None else ("test", "fit")
         raise ValueError(f"the {with_them} rows have features, but the {without} rows have none")
-    judged = as_ranking(test_scores)
-    if judged.classes.values is None:
-        judged = judged.with_classes(ranking.classes)
-    return all_rows, (judged, label_array(test_y), test_features)
+    try:
+        judged, _ = reader._labelled(test_scores, test_y)
+        test_x = None
+        if x is not None:
+            test_x = as_features(test_features, rows=len(judged), columns=x.shape[1])
+    except ValueError as error:
+        raise ValueError(f"test: {error}") from error
+    return all_rows, (judged, label_array(test_y), test_x)
 
 
 def _take(rows: Rows, which: NDArray[np.intp]) -> Rows:
-    ranking, y, features = rows
-    if features is not None:
-        x = as_features(features)
-        features = x[row_index(which, len(x), x.device)]
-    return ranking[which], y[which], features
+    ranking, y, x = rows
+    x = None if x is None else x[row_index(which, len(x), x.device)]
+    return ranking[which], y[which], x
 
 
 def _measure(
@@ -281,9 +293,16 @@ def _fitted(
     if _is_tuned(method):
         model.set_params(accuracy=accuracy)
     model.fit(*learned)
-    if kept is not None and hasattr(model, "calibrate"):
+    if kept is not None and _can_promise(model):
         model.calibrate(*kept)
     return model
+
+
+def _can_promise(model: SetPredictor) -> bool:
+    """Whether a fitted method can be calibrated; the plug-in rule can if its sets are nested."""
+    if isinstance(model, PlugInSelector):
+        return model.family_.nested
+    return hasattr(model, "calibrate")
 
 
 def _at(
@@ -298,7 +317,7 @@ def _at(
     size = float(curve.size_at(accuracy))
     begun = time.monotonic()
     try:
-        if kept is None or not hasattr(model, "calibrate"):
+        if kept is None or not _can_promise(model):
             raise UnreachableError("nothing is promised")
         sets = model.predict_set(judged[0], judged[2], accuracy=accuracy)  # type: ignore[call-arg]
     except UnreachableError:
@@ -356,13 +375,15 @@ def _add_rescored(
 def _lines(found: Comparison) -> list[str]:
     """The table in plain text."""
     names = list(found.curves)
-    wide = max(map(len, names))
+    title = "mean size at accuracy"
+    wide = max(map(len, [title, *names]))
     sizes = "".join(f"{a:>8g}" for a in found.accuracies)
     promised = any(not math.isnan(one.promised_accuracy) for one in found.measured)
     middle = 0.95 if 0.95 in found.accuracies else found.accuracies[0]
-    head = f"{'mean size at accuracy':<{wide}}{sizes}"
+    head = f"{title:<{wide}}{sizes}"
+    first = f"{middle:g} promised: accuracy"
     if promised:
-        head += f" | {middle:g} promised: accuracy   size  violation  worst class  single"
+        head += f" | {first}   size  violation  worst class  single"
     lines = [f"{head} |  fit s  predict s"]
     for name in names:
         line = f"{name:<{wide}}" + "".join(
@@ -371,7 +392,7 @@ def _lines(found: Comparison) -> list[str]:
         one = found.at(name, middle)
         if promised:
             line += (
-                f" | {_number(one.promised_accuracy, 23)}{_number(one.promised_size, 7)}"
+                f" | {_number(one.promised_accuracy, len(first))}{_number(one.promised_size, 7)}"
                 f"{_number(one.size_stratified_violation, 11)}{_number(one.worst_class, 13)}"
                 f"{_number(one.single_share, 8)}"
             )
