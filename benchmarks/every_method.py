@@ -8,7 +8,8 @@
 A feature file (`x_fit, y_fit, x_select, …`): a linear classifier on `fit`, every method on
 `select`, judged on `test`. All of `select` is learned from, and the operating point is read off
 the test curve, for every method alike; with `--promised` 5,000 rows of `select` (1,000 where there
-are fewer than 10,000) are kept for calibration, and the table shows what was promised and kept.
+are fewer than 10,000, half of them where there are fewer than 2,000) are kept for calibration, and
+the table shows what was promised and kept.
 
 A file of candidates (`labels, scores, y`): half of the rows to learn from, half to test, at the
 accuracy of fixed top-4.
@@ -38,6 +39,11 @@ Part = tuple[object, object, object]
 def on(device: str, array: np.ndarray) -> object:
     """The array where the work is to be done: as it is, or as a tensor elsewhere."""
     return array if device == "cpu" else torch.as_tensor(array, device=device)
+
+
+def calibration_share(rows: int) -> float:
+    """The share of the rows that is kept to make promises."""
+    return min(5000 if rows >= 10_000 else 1000, rows / 2) / rows
 
 
 def features_and_scores(
@@ -94,7 +100,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--promised", action="store_true")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--without", nargs="*", default=[], help="methods to leave out")
+    parser.add_argument(
+        "--without",
+        nargs="*",
+        default=[],
+        choices=default_methods(True),
+        help="methods to leave out",
+    )
+    parser.add_argument("--epochs", type=int, help="train every method for so many at most")
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
     arguments = parser.parse_args()
     everything = []
@@ -104,10 +117,13 @@ def main() -> None:
         for seed in range(arguments.seeds):
             learn, test, accuracies = read(name, path, seed, arguments.device)
             rows = len(learn[1])  # type: ignore[arg-type]
-            kept = (5000 if rows >= 10_000 else 1000) / rows if arguments.promised else None
+            kept = calibration_share(rows) if arguments.promised else None
             methods = default_methods(learn[2] is not None, seed)
             for unwanted in arguments.without:
-                methods.pop(unwanted, None)
+                methods.pop(unwanted)
+            for method in methods.values():
+                if arguments.epochs and "max_epochs" in method.get_params():
+                    method.set_params(max_epochs=arguments.epochs)
             compared = sl.compare(
                 *learn,
                 test=test,

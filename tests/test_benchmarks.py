@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import shortlist as sl
 
@@ -24,12 +27,29 @@ def run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_selector_inputs(tmp_path: Path) -> None:
-    parts = sl.datasets.gaussian(900, separation=0.3).split(300, 300, 300)
+def feature_file(path: Path, *sizes: int) -> sl.datasets.FeatureFile:
+    """A small feature file, written and as it is."""
+    parts = sl.datasets.gaussian(sum(sizes), separation=0.3).split(*sizes)
     arrays = {}
     for name, part in zip(("fit", "select", "test"), parts, strict=True):
         arrays |= {f"x_{name}": part.x, f"y_{name}": part.y}
-    np.savez(tmp_path / "small.npz", **arrays)
+    np.savez(path, **arrays)
+    return sl.datasets.FeatureFile(*parts)
+
+
+def candidates_file(path: Path, rows: int) -> None:
+    """The five best of 1,000 classes, with probabilities that are right."""
+    rng = np.random.default_rng(0)
+    labels = rng.permuted(np.tile(np.arange(1000), (rows, 1)), axis=1)[:, :6]
+    p = rng.dirichlet(np.full(6, 0.5), size=rows)
+    p = -np.sort(-p, axis=1)
+    at = np.array([rng.choice(6, p=row) for row in p])
+    y = labels[np.arange(rows), at]
+    np.savez(path, labels=labels[:, :5].astype(np.int16), scores=p[:, :5], y=y.astype(np.int16))
+
+
+def test_selector_inputs(tmp_path: Path) -> None:
+    feature_file(tmp_path / "small.npz", 300, 300, 300)
     printed = run("selector_inputs.py", str(tmp_path / "small.npz"), "--seeds", "1")
     for inputs in ("features", "scores", "both"):
         assert printed.count(f'inputs="{inputs}"') == 2  # its points, and its sizes
@@ -40,3 +60,105 @@ def test_selector_inputs(tmp_path: Path) -> None:
 def test_path_against_loops() -> None:
     printed = run("path_against_loops.py", "--rows", "300", "--epochs", "1", "--repeats", "1")
     assert float(printed.split("ratio")[1]) > 0
+
+
+def test_shortlister_against_loops() -> None:
+    few = ("--rows", "300", "--epochs", "1", "--most-epochs", "2")
+    printed = run("shortlister_against_loops.py", *few)
+    assert re.search(r"300 × 256, 1 epochs", printed)
+    spent = {name: float(s) for name, s in re.findall(r"^(.+?) +([\d.]+) s", printed, re.M)}
+    assert list(spent) == ["20 plain loops", "stage 2", "both stages", "both, early stopping"]
+    assert min(spent.values()) > 0
+    ratios = {
+        n: float(r) for n, r in re.findall(r"^(.+?) +[\d.]+ s +ratio ([\d.]+)", printed, re.M)
+    }
+    assert list(ratios) == ["stage 2", "both stages"]
+    for name, ratio in ratios.items():
+        rounding = 0.006 * (1 + ratio)
+        assert spent[name] == pytest.approx(ratio * spent["20 plain loops"], abs=rounding)
+
+
+METHODS = ["Shortlister", "top-k", "LAC", "RAPS", "SAPS", "plug-in, log cost", "paper's selectors"]
+QUICK = ("--epochs", "1", "--without", "APS")
+Tables = dict[str, dict[str, dict[str, str]]]
+
+
+def tables(printed: str) -> Tables:
+    """The cells of each data set's table, by method and column."""
+    found: Tables = {}
+    for block in printed.split("\n## ")[1:]:
+        title, _, head, _, *lines = block.strip().splitlines()
+        columns = [cell.strip() for cell in head.strip("|").split("|")][1:]
+        found[title.split(":")[0]] = {
+            cells[0]: dict(zip(columns, cells[1:], strict=True))
+            for cells in ([c.strip() for c in line.strip("|").split("|")] for line in lines)
+        }
+    return found
+
+
+def test_every_method(tmp_path: Path) -> None:
+    file = feature_file(tmp_path / "small.npz", 300, 260, 300)
+    candidates_file(tmp_path / "lists_top5_small.npz", 500)
+    data = [str(tmp_path / name) for name in ("small.npz", "lists_top5_small.npz")]
+    output = tmp_path / "all.json"
+    printed = tables(run("every_method.py", *data, "--seeds", "2", *QUICK, "-o", str(output)))
+    everything = json.loads(output.read_text())
+    features, lists = printed["small"], printed["lists_top5_small"]
+
+    # Every cell is the mean and the spread of what was written down for two seeds.
+    for name, table in printed.items():
+        for method, cells in table.items():
+            for at in [column for column in cells if column != "fit s"]:
+                ones = [e for e in everything if (e["data"], e["method"]) == (name, method)]
+                ones = ones if at == "top-4" else [e for e in ones if e["accuracy"] == float(at)]
+                assert sorted(e["seed"] for e in ones) == [0, 1]
+                sizes = [e["size"] for e in ones]
+                assert cells[at] == f"{np.mean(sizes):.3f} ± {np.std(sizes):.3f}"
+            assert float(cells["fit s"]) >= 0
+
+    assert list(features)[: len(METHODS) + 1] == [*METHODS, "Shortlister, no re-scoring"]
+    assert list(features["LAC"]) == ["0.9", "0.95", "0.98", "0.99", "fit s"]
+    for seed in range(2):
+        h = sl.LinearClassifier(max_epochs=15, random_state=seed).fit(file.fit.x, file.fit.y)
+        lac = sl.SplitConformal(calibration=None)
+        lac.fit(h.decision_function(file.select.x), file.select.y)
+        curve = lac.frontier(h.decision_function(file.test.x), file.test.y)
+        written = [
+            e["size"]
+            for e in everything
+            if (e["data"], e["seed"], e["method"]) == ("small", seed, "LAC")
+        ]
+        assert written == pytest.approx(curve.size_at([0.9, 0.95, 0.98, 0.99]), rel=1e-3)
+
+    assert list(lists) == METHODS
+    assert list(lists["LAC"]) == ["top-4", "fit s"]
+    assert lists["top-k"]["top-4"] == "4.000 ± 0.000"
+    assert 1 < float(lists["LAC"]["top-4"].split()[0]) < 4
+
+
+def test_every_method_with_promises(tmp_path: Path) -> None:
+    feature_file(tmp_path / "small.npz", 300, 400, 600)
+    candidates_file(tmp_path / "lists_top5_small.npz", 1200)
+    printed = tables(run("every_method.py", str(tmp_path), "--promised", "--seeds", "1", *QUICK))
+    for table, column, wanted in (
+        (printed["small"], "0.9", 0.9),
+        (printed["lists_top5_small"], "top-4", 0.9),
+    ):
+        assert set(METHODS) <= set(table)
+        for method in METHODS[:-1]:
+            size, accuracy = (float(part.split()[0]) for part in table[method][column].split("at"))
+            assert abs(accuracy - wanted) < 0.1
+            assert 1 < size < 10
+    lac, top_k = (printed["small"][name]["0.95"].split()[0] for name in ("LAC", "top-k"))
+    assert float(lac) < float(top_k)
+
+
+def test_every_method_refuses_a_method_that_it_does_not_know() -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "every_method.py"), "gaussian", "--without", "lac"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "invalid choice: 'lac'" in done.stderr

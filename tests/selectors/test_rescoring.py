@@ -112,34 +112,44 @@ def test_a_row_is_scored_by_what_did_not_see_its_label(listed: bool) -> None:
     scores, y, x = data()
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     kind: ScoreType = "proba" if listed else "logits"
-    own = draw_folds(len(y), 3, ONCE.seed) == 2
-    lies = torch.where(own, (y + 1) % 6, y)
-    models = [fit(ranking, labels, x, kind) for labels in (y, lies)]
-    for pool in (Pool(), Pool(0.7, 0.3), Pool(0.0, 1.0)):
-        for model in models:
-            model.pool = pool
-        before, after = (model.out_of_fold(ranking, x).top(4)[1] for model in models)
-        assert torch.equal(before[own], after[own])
-        assert not torch.allclose(before[~own], after[~own])
-        seen = models[0](ranking, x).top(4)[1]
-        assert not torch.allclose(seen[own], before[own])  # with all rows it is something else
-
-
-def test_neighbours_are_those_of_the_other_folds() -> None:
-    """Standardised as the networks' rows are: by all rows, whose features are no secret."""
-    scores, y, x = data()
-    ranking = Ranking.from_scores(scores)
-    model = fit(ranking, y, x, "logits")
-    model.pool = Pool(0.0, 1.0)
-    found = model.out_of_fold(ranking, x).scores_of(slice(None))
-    folds = draw_folds(len(y), 3, ONCE.seed)
+    honest = fit(ranking, y, x, kind)
     for fold in range(3):
-        own = folds == fold
-        others = Neighbours(Standardize.of(x), 6).fit(x[~own], y[~own], ONCE.seed)
-        torch.testing.assert_close(found[own], others(x[own]).log_softmax(dim=1))
-    everyone = Neighbours(Standardize.of(x), 6).fit(x, y, ONCE.seed)
-    new = model(ranking, x).scores_of(slice(None))
-    torch.testing.assert_close(new, everyone(x).log_softmax(dim=1))
+        own = draw_folds(len(y), 3, ONCE.seed) == fold
+        deceived = fit(ranking, torch.where(own, (y + 1) % 6, y), x, kind)
+        for pool in (Pool(), Pool(0.7, 0.3), Pool(0.0, 1.0)):
+            honest.pool = deceived.pool = pool
+            before, after = (m.out_of_fold(ranking, x).top(4)[1] for m in (honest, deceived))
+            assert torch.equal(before[own], after[own])
+            assert not torch.allclose(before[~own], after[~own])
+            seen = honest(ranking, x).top(4)[1]
+            assert not torch.allclose(seen[own], before[own])  # with all rows it is something else
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_neighbours_are_some_rows_of_the_other_folds(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standardised as the networks' rows are: by all rows, whose features are no secret."""
+    monkeypatch.setattr(_neighbours, "MOST_ROWS", 100)
+    scores, y, x = data()
+    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model = fit(ranking, y, x, "proba" if listed else "logits", replace(ONCE, seed=5))
+    model.pool = Pool(0.0, 1.0)
+
+    def same(found: Ranking, used: Tensor, asked: Tensor) -> None:
+        neighbours = Neighbours(Standardize.of(x), 6).fit(x[used], y[used], seed=5)
+        shares = neighbours(x[asked]).exp()
+        labels, log_p = (v[asked] for v in found.top(found.depth))
+        expected = shares.gather(1, labels.clamp(min=0).to(torch.int64))
+        expected = torch.where(labels >= 0, expected, 0)
+        given = torch.where(labels >= 0, log_p.exp(), 0)
+        torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+
+    everyone = torch.ones(240, dtype=torch.bool)
+    same(model(ranking, x), everyone, everyone)
+    for fold in range(3):
+        own = draw_folds(240, 3, 5) == fold
+        same(model.out_of_fold(ranking, x), ~own, own)
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -136,6 +136,6 @@ def _pooled(
     log_p: Tensor, log_q: Tensor, ended: Tensor | None, a: Tensor | float, b: Tensor | float
 ) -> Tensor:
     pooled = a * log_p + b * log_q
-    if ended is not None:  # nothing there, whatever the exponents; at -inf a gradient is NaN
+    if ended is not None:  # nothing there, whatever the exponents
         pooled = pooled.masked_fill(ended, torch.finfo(pooled.dtype).min)
     return torch.log_softmax(pooled, dim=1)

@@ -33,11 +33,12 @@ class Shortlister(PricedSelector):
     """The shortest sets for an accuracy, learned from scores and features, with a promise.
 
     Two stages learn from rows that the classifier did not train on. The first re-scores: a
-    residual on the classifier's logits, from the features, gives a better order and better
-    probabilities. The second estimates how the right label's rank is distributed in each row, so
-    that for every size the chance of a miss is known. For any lambda the set is the one with the
-    smallest `miss + lambda cost(size)`; sets are nested in lambda, and rows held out from both
-    stages turn lambda into an exact promise of accuracy.
+    residual on the classifier's logits, learned from the features, and the labels of near rows
+    give a better order and better probabilities. (It keeps the features of up to 50,000 rows as
+    neighbours of new ones.) The second estimates how the right label's rank is distributed in
+    each row, so that for every size the chance of a miss is known. For any lambda the set is the
+    one with the smallest `miss + lambda cost(size)`; sets are nested in lambda, and rows held out
+    from both stages turn lambda into an exact promise of accuracy.
 
     A stage is kept only if it helps on rows that it did not learn from. With few rows, no
     features or no signal, what remains is the classifier with one temperature: the plug-in rule.
