@@ -100,13 +100,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--promised", action="store_true")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--without",
-        nargs="*",
-        default=[],
-        choices=default_methods(True),
-        help="methods to leave out",
-    )
+    known = list(default_methods(has_features=True))
+    parser.add_argument("--without", nargs="*", default=[], choices=known, help="leave these out")
     parser.add_argument("--epochs", type=int, help="train every method for so many at most")
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
     arguments = parser.parse_args()

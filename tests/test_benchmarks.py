@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +38,8 @@ def feature_file(path: Path, *sizes: int) -> sl.datasets.FeatureFile:
     return sl.datasets.FeatureFile(*parts)
 
 
-def candidates_file(path: Path, rows: int) -> None:
-    """The five best of 1,000 classes, with probabilities that are right."""
+def candidates_file(path: Path, rows: int) -> float:
+    """The five best of 1,000 classes, with probabilities that are right; the accuracy of top-4."""
     rng = np.random.default_rng(0)
     labels = rng.permuted(np.tile(np.arange(1000), (rows, 1)), axis=1)[:, :6]
     p = rng.dirichlet(np.full(6, 0.5), size=rows)
@@ -46,6 +47,7 @@ def candidates_file(path: Path, rows: int) -> None:
     at = np.array([rng.choice(6, p=row) for row in p])
     y = labels[np.arange(rows), at]
     np.savez(path, labels=labels[:, :5].astype(np.int16), scores=p[:, :5], y=y.astype(np.int16))
+    return float((at < 4).mean())
 
 
 def test_selector_inputs(tmp_path: Path) -> None:
@@ -69,9 +71,8 @@ def test_shortlister_against_loops() -> None:
     spent = {name: float(s) for name, s in re.findall(r"^(.+?) +([\d.]+) s", printed, re.M)}
     assert list(spent) == ["20 plain loops", "stage 2", "both stages", "both, early stopping"]
     assert min(spent.values()) > 0
-    ratios = {
-        n: float(r) for n, r in re.findall(r"^(.+?) +[\d.]+ s +ratio ([\d.]+)", printed, re.M)
-    }
+    pattern = r"^(.+?) +[\d.]+ s +ratio ([\d.]+)"
+    ratios = {name: float(ratio) for name, ratio in re.findall(pattern, printed, re.M)}
     assert list(ratios) == ["stage 2", "both stages"]
     for name, ratio in ratios.items():
         rounding = 0.006 * (1 + ratio)
@@ -138,27 +139,25 @@ def test_every_method(tmp_path: Path) -> None:
 
 def test_every_method_with_promises(tmp_path: Path) -> None:
     feature_file(tmp_path / "small.npz", 300, 400, 600)
-    candidates_file(tmp_path / "lists_top5_small.npz", 1200)
+    top4 = candidates_file(tmp_path / "lists_top5_small.npz", 1200)
     printed = tables(run("every_method.py", str(tmp_path), "--promised", "--seeds", "1", *QUICK))
     for table, column, wanted in (
         (printed["small"], "0.9", 0.9),
-        (printed["lists_top5_small"], "top-4", 0.9),
+        (printed["lists_top5_small"], "top-4", top4),
     ):
         assert set(METHODS) <= set(table)
         for method in METHODS[:-1]:
             size, accuracy = (float(part.split()[0]) for part in table[method][column].split("at"))
-            assert abs(accuracy - wanted) < 0.1
+            assert abs(accuracy - wanted) < 0.06
             assert 1 < size < 10
     lac, top_k = (printed["small"][name]["0.95"].split()[0] for name in ("LAC", "top-k"))
     assert float(lac) < float(top_k)
 
 
-def test_every_method_refuses_a_method_that_it_does_not_know() -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "every_method.py"), "gaussian", "--without", "lac"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "invalid choice: 'lac'" in done.stderr
+def test_every_method_refuses_a_method_that_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["every_method.py", "gaussian", "--without", "lac"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(BENCHMARKS / "every_method.py"), run_name="__main__")
+    assert "invalid choice: 'lac'" in capsys.readouterr().err

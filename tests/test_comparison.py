@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -667,13 +666,17 @@ def test_methods_are_cloned() -> None:
         assert c.methods[name].get_params() == method.get_params()
 
 
-def test_the_same_seed_repeats_and_another_does_not() -> None:
+def test_the_same_seed_repeats_and_another_does_not(book: list[Call]) -> None:
     methods = few() | {"path": path(), "topk": conformal("topk", randomized=True)}
     part = rows(450, 1)
     first = sl.compare(*part, methods=methods, random_state=5, stages=True)
     same(sl.compare(*part, methods=methods, random_state=5, stages=True), first)
-    other = sl.compare(*part, methods={"topk": methods["topk"]}, random_state=6)
-    assert not np.array_equal(other.curves["topk"].mean_size, first.curves["topk"].mean_size)
+    for test in (0.3, rows(50, 2)):
+        book.clear()
+        for seed in (5, 6):
+            sl.compare(*part, test=test, methods={"spy": Spy()}, random_state=seed)
+        drawn = [set(call.numbers.tolist()) for call in given_for("calibrate", book)]
+        assert drawn[0] != drawn[1]
 
 
 # What comes out
@@ -703,9 +706,23 @@ def test_to_frame() -> None:
         assert row.single_share == pytest.approx(one.single_share, nan_ok=True)
 
 
+def ends_with_its_heading(found: sl.Comparison) -> None:
+    """Every number of the table ends where its heading does."""
+    head, *lines = repr(found).splitlines()[2:]
+    titles = [f"{accuracy:g}" for accuracy in found.accuracies]
+    titles += ["accuracy", "size", "violation", "class", "single", "fit s", "predict s"]
+    places, at = [], len("mean size at accuracy")
+    for title in titles:
+        at = head.index(title, at) + len(title)
+        places.append(at)
+    for line in lines:
+        ends = [found.end() for found in re.finditer(r"[^\s|]+", line)]
+        assert ends[-len(places) :] == places
+
+
 def test_repr_is_a_table() -> None:
     found = case().found
-    words, empty, head, *lines = repr(found).splitlines()
+    words, empty, _, *lines = repr(found).splitlines()
     assert (
         words == "300 rows to learn from, 100 to calibrate, 150 to test, 5 classes" == found.words
     )
@@ -720,14 +737,7 @@ def test_repr_is_a_table() -> None:
         shown += [f"{one.fit_seconds:.1f}"]
         shown += ["-" if math.isnan(one.predict_seconds) else f"{one.predict_seconds:.3f}"]
         assert line[len(name) :].replace("|", "").split() == shown
-        # Every number ends where its heading does.
-        ends = [m.end() for m in re.finditer(r"\S+(?= |$)", line.replace("|", " "))][-10:]
-        titles = ["0.75", "0.95", "accuracy", "size", "violation", "class", "single"]
-        titles += ["fit s", "predict s"]
-        place = head.index("accuracy") + len("accuracy")  # of the first heading
-        for title, end in zip(titles, ends[-9:], strict=True):
-            place = head.index(title, place) + len(title)
-            assert end == place, title
+    ends_with_its_heading(found)
     assert " -" in lines[list(found.curves).index("fixed")]
 
 
@@ -740,6 +750,7 @@ def test_the_table_shows_what_was_promised_at_095_or_else_at_the_first(
     head, line = repr(found).splitlines()[2:]
     assert f"| {middle:g} promised: accuracy" in head
     assert f"{found.at('LAC', middle).promised_size:.3f}" in line.split("|")[1]
+    ends_with_its_heading(found)
 
 
 def test_plot_draws_every_curve_with_its_name() -> None:
@@ -766,6 +777,15 @@ def test_plot_draws_every_curve_with_its_name() -> None:
     assert len(axes.collections) == 1  # of the Shortlister
 
 
+def test_plot_shows_the_points_that_are_worth_having() -> None:
+    curve = sl.Frontier([0.8, 0.85, 0.95], [1.0, 3.0, 2.0], [1, 2, 3])
+    ax = sl.Comparison((0.9,), "one curve", curves={"by hand": curve}).plot()
+    drawn = [np.asarray(line.get_data()).T.tolist() for line in ax.get_lines()]
+    assert [[1.0, 0.8], [2.0, 0.95]] in drawn
+    assert [3.0, 0.85] not in [point for points in drawn for point in points]
+    assert ax.get_xlim() == pytest.approx((0.95 * 4 / 3, 1.05 * 5 / 3))
+
+
 def test_plot_of_curves_that_end_early() -> None:
     scores, y = draw(400, n=8)
     lists = sl.Ranking.from_candidates(**ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 3))
@@ -779,9 +799,7 @@ def test_plot_of_curves_that_end_early() -> None:
 
 
 def test_every_field_is_measured() -> None:
-    """A comparison holds numbers for all that `Measured` names, in its order."""
     one = case().found.at("LAC", 0.75)
     values = [getattr(one, field.name) for field in fields(Measured)]
-    assert list(inspect.signature(Measured).parameters) == [f.name for f in fields(Measured)]
     assert values[:2] == ["LAC", 0.75]
     assert all(isinstance(value, float) and math.isfinite(value) for value in values[1:])

@@ -57,7 +57,8 @@ def demo(
     for one in shown:
         console.print(_table(one))
     picture = draw(shown, output)
-    console.print(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)", highlight=False)
+    # As it is: a path that is broken in two, or read as markup, cannot be opened.
+    typer.echo(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)")
 
 
 def _table(one: Demonstration) -> Table:
@@ -69,10 +70,10 @@ def _table(one: Demonstration) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     for accuracy in found.accuracies:
-        table.add_column(f"at {accuracy:g}", justify="right")
-    for name in ("promised 0.95", "size", "fit, s"):
+        table.add_column(f"at\n{accuracy:g}", justify="right")
+    for name in ("promised\n0.95", "size", "fit, s"):  # so that all fits in 80 columns
         table.add_column(name, justify="right")
     for method in found.curves:
         sizes = [found.at(method, accuracy).size for accuracy in found.accuracies]
