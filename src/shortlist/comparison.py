@@ -71,7 +71,8 @@ class Comparison:
     curves : dict of Frontier
         Each method's curve on the test rows.
     models : dict of fitted set predictors
-        Those on re-scored probabilities take what `Shortlister.rescored` gives.
+        Of RAPS and SAPS, the one for the last accuracy. Those on re-scored probabilities take what
+        `Shortlister.rescored` gives; their times are without it.
     """
 
     accuracies: tuple[float, ...]
@@ -368,7 +369,12 @@ def _add_rescored(
     own: Rows = (model.out_of_fold(learned[0], learned[2]), learned[1], None)
     others = None if kept is None else rescored(kept), rescored(judged)
     for score in scores:
-        method = SplitConformal(score, temperature=None, randomized=score != "lac")
+        method = SplitConformal(
+            score,
+            temperature=None,
+            randomized=score != "lac",
+            random_state=model.random_state,
+        )
         _measure(found, f"{score.upper()}, re-scored", method, own, *others)
 
 

@@ -71,7 +71,7 @@ class Shortlister(PricedSelector):
         Hidden units of the two stages' networks.
     learning_rate, batch_size, weight_decay, max_epochs, patience
         Of the training of both stages (AdamW, averaged weights, early stopping). By default a
-        batch is a twentieth of the rows, at least 512 and at most 1,024 of them.
+        batch is 512 rows, or an eighth of them where they are few, or up to 1,024 where many.
     score_type : "auto", "logits", "proba" or "log_proba"
         What the scores are. "auto" decides at fit; see `score_type_`.
     score_depth : int
@@ -171,7 +171,7 @@ class Shortlister(PricedSelector):
         self._training(rows=1)
 
     def _training(self, rows: int) -> Training:
-        batch = min(max(512, rows // FEWEST_STEPS), 1024)
+        batch = min(max(64, rows // 8), max(512, rows // FEWEST_STEPS), 1024)
         batch = batch if self.batch_size is None else check_count(self.batch_size, "batch_size")
         return Training(
             learning_rate=self.learning_rate,
@@ -181,8 +181,8 @@ class Shortlister(PricedSelector):
             patience=self.patience,
             fewest_steps=FEWEST_STEPS,
             decoupled=True,
-            # An average over about 125 steps of 1,024 rows.
-            averaging=1 - min(0.5, 0.008 * batch / 1024),
+            # An average over about 125 steps of 1,024 rows, or 250 of fewer.
+            averaging=1 - min(0.5, 0.008 * max(batch, 512) / 1024),
             seed=seed_of(self.random_state),
         )
 
