@@ -617,3 +617,19 @@ def test_a_promise_for_each_group() -> None:
         model.fit(x, y, groups=odd[:-1])
     with pytest.raises(ValueError, match="makes no promise by group; leave groups out"):
         wrap().fit(x, y, groups=odd)
+
+
+def test_calibrated_anew() -> None:
+    x, y = shuffle(*load_digits(return_X_y=True), random_state=1)
+    method = sl.Shortlister(rescore=False, learn_sizes=False)
+    h = LogisticRegression(C=0.001, max_iter=300)
+    model = wrap(h, method=method).fit(x[:600], y[:600])
+    assert "by 150 calibration rows" in model.predict_set(x[1400:], accuracy=0.95).promise
+    worse = x + 4 * np.random.default_rng(0).normal(size=x.shape)  # the data have changed
+    before = model.predict_set(worse[1400:], accuracy=0.95).accuracy(y[1400:])
+    assert model.calibrate(worse[600:1400], y[600:1400]) is model
+    sets = model.predict_set(worse[1400:], accuracy=0.95)
+    assert "by 800 calibration rows" in sets.promise
+    assert before < 0.91 < sets.accuracy(y[1400:])
+    with pytest.raises(ValueError, match="makes no promise, and cannot be calibrated"):
+        wrap().fit(x, y).calibrate(x, y)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shortlist as sl
 from shortlist.ranking import Ranking
 from shortlist.scores import (
     LEAST_LOG_PROBA,
@@ -341,3 +342,17 @@ def test_the_column_of_the_right_label():
         assert column == (row.index(label) if label in row else 3)
     assert 3 in got
     assert 0 in got
+
+
+def test_other_scores_than_at_fit_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 5))
+    proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    y = rng.integers(5, size=300)
+    for seen, other in ((proba, logits), (np.log(proba), logits), (np.log(proba), proba)):
+        model = sl.SplitConformal("lac").fit(seen, y)
+        model.predict_set(seen[:7], accuracy=0.9)
+        with pytest.raises(
+            ValueError, match=r"fit saw scores of the kind '.*proba', but these run"
+        ):
+            model.predict_set(other, accuracy=0.9)

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shortlist._progress import Show
-from shortlist.comparison import Comparison, compare, default_methods
+from shortlist.comparison import Comparison, compare
 from shortlist.datasets import Samples, digits, gaussian
 from shortlist.linear import LinearClassifier
-
-FEWER_LAMBDAS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002)
 
 
 @dataclass(frozen=True)
@@ -49,17 +47,11 @@ def _demonstrate(
 ) -> Demonstration:
     fit, select, test = parts
     h.set_params(random_state=seed, progress=progress).fit(fit.x, fit.y)
-    methods = default_methods(has_features=True, seed=seed)
-    for method in methods.values():
-        if "progress" in method.get_params():
-            method.set_params(progress=progress)
-    methods["paper's selectors"].set_params(cost_weights=FEWER_LAMBDAS)
     found = compare(
         h.predict_proba(select.x),
         select.y,
         select.x,
         test=(h.predict_proba(test.x), test.y, test.x),
-        methods=methods,
         progress=progress,
         random_state=seed,
     )

@@ -195,6 +195,17 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self._means = means
         return self
 
+    def calibrate(
+        self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
+    ) -> ShortlistClassifier:
+        """Make promises by these rows, which `fit` did not see, in place of those it kept aside."""
+        scores = self._checked(X)
+        if not hasattr(self.method_, "calibrate"):
+            raise ValueError(f"{self.method_!r} makes no promise, and cannot be calibrated")
+        given = {} if groups is None else {"groups": label_array(groups, "groups")}
+        self.method_.calibrate(scores, _plain(column_or_1d(y)), self._filled(X), **given)
+        return self
+
     def _method(self, seed: int) -> SetPredictor:
         if self.method is not None:
             if not (hasattr(self.method, "fit") and hasattr(self.method, "predict_set")):

@@ -53,20 +53,43 @@ def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
     return "proba" if proba else "log_proba"
 
 
+_RANGE = {"proba": (0.0, 1.0), "log_proba": (-math.inf, 0.0)}
+
+
+def check_kind(ranking: Ranking, kind: ScoreType) -> None:
+    """Raise if scores cannot be of the kind that fit saw."""
+    found = _out_of_range(ranking, kind)
+    if found is not None:
+        raise ValueError(
+            f"fit saw scores of the kind {kind!r}, but these run from {found[0]:.4g} to "
+            f"{found[1]:.4g}; give the same kind of scores as at fit"
+        )
+
+
 def _check_range(ranking: Ranking, declared: str) -> None:
     """Raise if scores cannot be what they are said to be."""
-    if declared == "logits":
-        return
-    least, most = (0.0, 1.0) if declared == "proba" else (-math.inf, 0.0)
+    found = _out_of_range(ranking, declared)
+    if found is not None:
+        least, most = _RANGE[declared]
+        raise ValueError(
+            f"score_type = {declared!r}, but the scores run from {found[0]:.4g} to "
+            f"{found[1]:.4g}; {declared} lies between {least:g} and {most:g}. Leave it to "
+            'score_type="auto"?'
+        )
+
+
+def _out_of_range(ranking: Ranking, kind: str) -> tuple[float, float] | None:
+    """The least and the largest score of a block that cannot be of this kind."""
+    if kind not in _RANGE:
+        return None
+    least, most = _RANGE[kind]
     for rows in ranking.blocks():
         block = ranking.scores_of(rows)
         listed = block if ranking.is_dense else block[block > -torch.inf]
         low, high = (float(v) for v in torch.aminmax(listed))
         if low < least - _slack(block.dtype) or high > most + _slack(block.dtype):
-            raise ValueError(
-                f"score_type = {declared!r}, but the scores run from {low:.4g} to {high:.4g}; "
-                f'{declared} lies between {least:g} and {most:g}. Leave it to score_type="auto"?'
-            )
+            return low, high
+    return None
 
 
 def _slack(dtype: torch.dtype) -> float:

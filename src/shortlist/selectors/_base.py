@@ -16,7 +16,7 @@ from shortlist._labels import Classes, column_names, label_array
 from shortlist.families import Family
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.scores import ScoreType, score_type
+from shortlist.scores import ScoreType, check_kind, score_type
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class SetPredictor(BaseEstimator, ABC):
             raise ValueError(
                 f"the scores' columns are {names}, but fit saw {known}; give them in that order"
             )
+        check_kind(ranking, getattr(self, "score_type_", "logits"))
         return self._named(ranking, self._classes)
 
     def _named(self, ranking: Ranking, classes: Classes) -> Ranking:
