@@ -41,7 +41,7 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--most-epochs", type=int, default=50, help="where it may stop early")
     arguments = parser.parse_args()
     epochs = arguments.epochs
