@@ -234,7 +234,6 @@ def test_the_threshold_is_a_calibration_score(values, accuracy):
             [
                 "accuracy = 0.9 cannot be promised with 5 calibration rows: 9 are needed",
                 "At most 0.83333 can be",
-                'on_unreachable="all"',
             ],
         ),
         ([0.1] * 28, 0.9, 0.05, ["(delta = 0.05)", "28 calibration rows: 29 are needed"]),

@@ -403,3 +403,16 @@ def test_every_level_after_one_calibration():
         sets = [model.predict_set(scores[300:], accuracy=a).labels() for a in LEVELS]
         for low, high in itertools.pairwise(sets):
             assert all(b[: len(a)] == a for a, b in zip(low, high, strict=True))
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_the_advice_of_a_promise_that_cannot_be_made_helps(by):
+    scores, y = draw(30, 3, seed=1)
+    model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
+    with pytest.raises(sl.guarantee.UnreachableError) as error:
+        model.predict_set(scores, accuracy=0.999, by=by)
+    assert str(error.value).endswith('; or every label, with set_params(on_unreachable="all")')
+    model.set_params(on_unreachable="all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes that share a threshold
+        assert model.predict_set(scores, accuracy=0.999, by=by).sizes.tolist() == [3] * 30

@@ -100,15 +100,15 @@ class Comparison:
     def plot(self, ax: Axes | None = None, *, band: bool = False) -> Axes:
         """All curves in the paper's axes."""
         for i, (name, curve) in enumerate(self.curves.items()):
-            main = name == "Shortlister"
+            main, rescored = name == "Shortlister", name.endswith("re-scored")
             ax = curve.envelope().plot(
                 ax,
                 label=name,
                 marker="",
                 color="black" if main else f"C{i % 10}",
                 lw=2.5 if main else 1.2,
-                ls="--" if name.endswith("re-scored") else "-",
-                zorder=3 if main else 2,
+                ls="--" if rescored else "-",
+                zorder=4 if rescored else 3 if main else 2,  # dashes are seen on what they cover
                 band=band and main,
             )
         assert ax is not None

@@ -129,7 +129,7 @@ def threshold(
     >>> threshold(np.array([0.1, 0.2]), 0.9)
     Traceback (most recent call last):
     shortlist.guarantee.UnreachableError: accuracy = 0.9 cannot be promised with 2 calibration \
-rows: 9 are needed. At most 0.66666 can be; or every label, with set_params(on_unreachable="all")
+rows: 9 are needed. At most 0.66666 can be
     """
     check_choice(on_unreachable, "on_unreachable", ("raise", "all"))
     rank = promised_rank(len(scores), accuracy, delta)
@@ -150,7 +150,7 @@ rows: 9 are needed. At most 0.66666 can be; or every label, with set_params(on_u
         why = f"{needed} are needed"
     raise UnreachableError(
         f"accuracy = {accuracy}{form} cannot be promised with {len(scores)} calibration rows: "
-        f'{why}. At most {most} can be; or every label, with set_params(on_unreachable="all")'
+        f"{why}. At most {most} can be"
     )
 
 

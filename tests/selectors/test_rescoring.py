@@ -42,17 +42,6 @@ def lists(scores: Tensor, depth: int, ragged: bool) -> Ranking:
     return Ranking.from_candidates(labels, p[:, :depth], n_classes=scores.shape[1])
 
 
-def fit(
-    ranking: Ranking,
-    y: Tensor,
-    x: Tensor,
-    kind: ScoreType,
-    settings: Training = ONCE,
-    scale: float = 1.0,
-) -> Rescorer:
-    return both(ranking, y, x, kind, settings, scale)[0]
-
-
 def both(
     ranking: Ranking,
     y: Tensor,
@@ -74,6 +63,11 @@ def both(
         device=torch.device("cpu"),
         progress=False,
     )
+
+
+def fit(*given: object) -> Rescorer:
+    """The model alone."""
+    return both(*given)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.4])

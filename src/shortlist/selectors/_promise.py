@@ -30,7 +30,14 @@ from shortlist._arrays import (
 )
 from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
-from shortlist.guarantee import accuracy_bound, p_values, rounded_down, threshold, tolerated
+from shortlist.guarantee import (
+    UnreachableError,
+    accuracy_bound,
+    p_values,
+    rounded_down,
+    threshold,
+    tolerated,
+)
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
 from shortlist.selectors._base import SetPredictor
@@ -235,11 +242,16 @@ class NestedSelector(SetPredictor):
             words += f" with probability {float(tolerated(check_probability(delta, 'delta')))}"
         if by is not None:
             check_choice(by, "by", ("class", "group"))
-            conditional = Conditional.of(
-                kept, by, self._classes, wanted, delta, self.on_unreachable
-            )
-            return conditional, f"{words} {conditional.words}"
-        q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=self.on_unreachable)
+        otherwise = self.on_unreachable
+        try:
+            if by is not None:
+                conditional = Conditional.of(kept, by, self._classes, wanted, delta, otherwise)
+                return conditional, f"{words} {conditional.words}"
+            q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=otherwise)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f'{error}; or every label, with set_params(on_unreachable="all")'
+            ) from None
         words = f"{words} by {len(kept):,} calibration rows"
         return q, words if q > -np.inf else f"{words}; {EVERY_LABEL}"
 
