@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -77,11 +78,28 @@ def perceptron(
     return nn.Sequential(*layers, nn.Linear(n_in, n_out))
 
 
+def dropout_mask(shape: Sequence[int], share: float, like: Tensor) -> Tensor:
+    """What dropout multiplies by: 0 for about a `share` of the units, drawn from the global
+    generator, and for the others what keeps the mean at 1.
+
+    A unit takes one random byte (the share is rounded to 256ths), which is several times faster
+    to draw on a CPU than `nn.functional.dropout`.
+
+    >>> dropout_mask((1, 4), 0.0, torch.empty(0)).tolist()
+    [[1.0, 1.0, 1.0, 1.0]]
+    """
+    count, dropped = math.prod(shape), min(round(256 * share), 255)
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=like.device)
+    units = words.random_(-(2**63), None).view(torch.uint8)[:count].view(*shape)
+    return (units >= dropped).to(like.dtype).mul_(256 / (256 - dropped))
+
+
 class Stack(nn.Module):
     """Perceptrons of one shape, trained together as batched matrix products.
 
-    Takes a batch (rows, inputs) that all members share and gives (members, rows, outputs). Every
-    parameter has the member as its first axis, so that members never touch one another.
+    Takes a batch (rows, inputs) that all members share, or a batch for each (members, rows,
+    inputs), and gives (members, rows, outputs). Every parameter has the member as its first axis,
+    so that members never touch one another.
 
     Parameters
     ----------
@@ -120,16 +138,17 @@ class Stack(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = x
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            if i:
-                h = torch.relu(h)
             if self.training and self.dropouts[i]:
                 # Drawing is the slow part; members' units have nothing in common but a number.
-                kept = torch.ones_like(h if i == 0 else h[0])
-                h = h * nn.functional.dropout(kept, self.dropouts[i])
-            if i == 0:
+                kept = dropout_mask(h.shape[-2:], self.dropouts[i], h)
+                h = h * kept
+            if i:
+                h = torch.relu(h)
+            if h.ndim == 2:
                 # One product for all members: their first layers see the same input.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
-                h = (h @ wide).view(len(x), self.members, -1).transpose(0, 1) + bias
+                h = torch.addmm(bias.view(-1), h, wide)
+                h = h.view(len(x), self.members, -1).transpose(0, 1)
             else:
                 h = torch.baddbmm(bias, h, weight)
         return h
@@ -195,7 +214,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, prior: Tensor, columns: Tensor | None = None) -> Tensor:
         """(members, rows, columns): `prior` is (rows, columns); `columns` (rows, columns), if
-        given, says which of the network's outputs stands in which column."""
+        given, says which of the network's outputs stands in which column. All may have the member
+        as first axis, if each has rows of its own."""
         outputs: Tensor = self.stack(self.standardize(x))
         if columns is not None:
             outputs = outputs.gather(-1, columns.expand(len(outputs), -1, -1))

@@ -81,7 +81,8 @@ def train(
         What to call a stack's members in messages; None if the network is no stack.
     folds : (rows,) integers, optional
         Cross-fitting: member j of a stack learns from the rows whose fold is not j, and stops by
-        the rows whose fold is j. `objective` then gives losses of shape (members, rows).
+        the rows whose fold is j. `objective` then gives losses of shape (members, rows), and both
+        it and the network also take rows that differ between members, as a first axis.
     checkpoint : path, optional
         Where to keep the state after each epoch. If the file is there, training goes on from it,
         to the same result; it is removed at the end.
@@ -158,7 +159,7 @@ class _Job:
             self.held_out = self.rows = shuffled
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
         self.steps = 0
-        self._shares = torch.zeros(0) if folds is None else _shares(folds, count)
+        self._fold_sizes = torch.zeros(0) if folds is None else _fold_sizes(folds, count)
         self.best = {name: value.detach().clone() for name, value in self._kept().items()}
         self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
         self.waited = torch.zeros(count, dtype=torch.int64, device=device)
@@ -190,7 +191,7 @@ class _Job:
         total = torch.zeros_like(self.best_loss)
         self.network.train()
         for rows in self._batches(generator):
-            loss = self._loss(rows, learning=True)
+            loss = self._loss(rows)
             self.optimizer.zero_grad(set_to_none=True)
             loss.sum().backward()  # type: ignore[no-untyped-call]
             if self.settings.clip_norm is not None:
@@ -212,19 +213,39 @@ class _Job:
             order = torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
             yield from _batches(self.rows[order], self.settings.batch_size)
 
-    def _loss(self, rows: Tensor, *, learning: bool) -> Tensor:
-        """The mean loss of some rows; with folds, each member's over those that concern it."""
+    def _losses(self, rows: Tensor) -> Tensor:
+        """What the objective gives for some rows."""
         outputs = self.network(*(i[rows] for i in self.inputs))
-        loss = self.objective(outputs, *(t[rows] for t in self.targets))
+        return self.objective(outputs, *(t[rows] for t in self.targets))
+
+    def _loss(self, rows: Tensor) -> Tensor:
+        """The mean loss of some rows; with folds, each member's over those that it learns from."""
+        loss = self._losses(rows)
         if self.folds is None:
             return loss
         member = torch.arange(len(self.names), device=rows.device)[:, None]
-        concerned = (self.folds[rows] != member) if learning else (self.folds[rows] == member)
-        counted = concerned.to(loss.dtype)
+        learned = (self.folds[rows] != member).to(loss.dtype)
         # Batches of equal size count the same in the sum over batches, whatever they hold of a
-        # fold; what was left out is made up for by the number of rows that concern the member.
-        share = self._shares.to(loss.dtype)[:, None]
-        return (loss * counted / (share if not learning else 1 - share)).mean(dim=1)
+        # fold; what was left out is made up for by the number of rows that the member learns from.
+        share = 1 - self._fold_sizes.to(loss.dtype)[:, None] / len(self.folds)
+        return (loss * learned / share).mean(dim=1)
+
+    def _held_out_loss(self) -> Tensor:
+        """The mean loss of the rows held out; with folds, each member's over its own fold."""
+        total = torch.zeros_like(self.best_loss)
+        if self.folds is None:
+            for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
+                total += self._losses(rows) * len(rows)
+            return total / len(self.held_out)
+        # One row of each member's fold after the other; a shorter fold's last is not counted again.
+        sizes = self._fold_sizes[:, None]
+        by_fold = torch.argsort(self.folds, stable=True)
+        place = torch.arange(int(sizes.max()), device=sizes.device).expand(len(sizes), -1)
+        ends = sizes.cumsum(dim=0)
+        for places in place.split(-(-EVALUATION_ROWS // len(sizes)), dim=1):  # type: ignore[no-untyped-call]
+            own = by_fold[torch.minimum(ends - sizes + places, ends - 1)]
+            total += (self._losses(own) * (places < sizes)).sum(dim=1)
+        return total / sizes[:, 0]
 
     def _average(self) -> None:
         """Move the running average towards the weights; the first steps weigh more."""
@@ -267,10 +288,7 @@ class _Job:
     @torch.no_grad()
     def _judge(self) -> None:
         self.network.eval()
-        total = torch.zeros_like(self.best_loss)
-        for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
-            total += self._loss(rows, learning=False) * len(rows)
-        loss = total / len(self.held_out)
+        loss = self._held_out_loss()
         self._check_finite(loss, "held-out loss")
         going = self._going()
         better = going & (loss < self.best_loss)
@@ -356,15 +374,15 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 
-def _shares(folds: Tensor, members: int) -> Tensor:
-    """Each fold's share of the rows; a member needs rows to stop by, and others to learn from."""
+def _fold_sizes(folds: Tensor, members: int) -> Tensor:
+    """Rows of each fold; a member needs rows to stop by, and others to learn from."""
     counts = torch.bincount(folds, minlength=members)
     if len(counts) != members or not bool(((counts > 0) & (counts < len(folds))).all()):
         raise ValueError(
             f"{members} members need rows in each of the folds 0 to {members - 1}; there are "
             f"{counts.tolist()}"
         )
-    return counts.to(torch.float64) / len(folds)
+    return counts
 
 
 def _batches(order: Tensor, size: int) -> list[Tensor]:

@@ -152,12 +152,11 @@ def draw_folds(rows: int, members: int, seed: int) -> Tensor:
 
 
 def cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
-    """The loss of each member and row, from outputs (members, rows, columns)."""
-    members, rows, _ = outputs.shape
-    flat = nn.functional.cross_entropy(
-        outputs.flatten(0, 1), target.repeat(members), reduction="none"
-    )
-    return flat.view(members, rows)
+    """The loss of each member and row, from outputs (members, rows, columns) and targets (rows,),
+    or (members, rows) if each member has rows of its own."""
+    each = target.expand(outputs.shape[:-1]).reshape(-1)
+    flat = nn.functional.cross_entropy(outputs.flatten(0, 1), each, reduction="none")
+    return flat.view(outputs.shape[:-1])
 
 
 def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:
