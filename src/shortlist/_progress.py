@@ -6,7 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Show: TypeAlias = bool | Literal["auto"]
 
@@ -29,6 +33,11 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
     if not show or (show == "auto" and not sys.stderr.isatty()):
         yield lambda note: None
         return
+    outer = _shown.get()
+    if outer is not None:  # a job within a job is a second bar below the first
+        with outer.job(what, total) as step:
+            yield step
+        return
     try:
         from rich import progress
         from rich.console import Console
@@ -37,25 +46,50 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
             raise ImportError("progress=True needs rich: pip install 'shortlist[cli]'") from None
         yield lambda note: None
         return
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
-        transient=True,
+    bars = _Bars(
+        progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
     )
-    task = bar.add_task(what, total=total, note="")
-    begun = time.monotonic()
-
-    def step(note: str) -> None:
-        bar.update(task, advance=1, note=note)
-        if not bar.live.is_started and time.monotonic() - begun > PATIENCE_S:
-            bar.start()
-
+    token = _shown.set(bars)
     try:
-        yield step
+        with bars.job(what, total) as step:
+            yield step
     finally:
-        if bar.live.is_started:
-            bar.stop()
+        _shown.reset(token)
+        bars.close()
+
+
+class _Bars:
+    """A bar for each of the jobs under way."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.begun = progress, time.monotonic()
+
+    @contextmanager
+    def job(self, what: str, total: int) -> Iterator[Callable[[str], None]]:
+        task = self.progress.add_task(what, total=total, note="")
+
+        def step(note: str) -> None:
+            self.progress.update(task, advance=1, note=note)
+            if not self.progress.live.is_started and time.monotonic() - self.begun > PATIENCE_S:
+                self.progress.start()
+
+        try:
+            yield step
+        finally:
+            self.progress.remove_task(task)
+
+    def close(self) -> None:
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+
+_shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
+"""The bars on the screen."""

@@ -77,6 +77,8 @@ class Comparison:
 
     accuracies: tuple[float, ...]
     words: str
+    rows: int
+    """How many rows it was judged by."""
     measured: list[Measured] = field(default_factory=list)
     curves: dict[str, Frontier] = field(default_factory=dict)
     models: dict[str, SetPredictor] = field(default_factory=dict)
@@ -121,7 +123,7 @@ class Comparison:
         return ax
 
     def __repr__(self) -> str:
-        return "\n".join([self.words, "", *_lines(self)])
+        return "\n".join([self.words, "", *_lines(self), *_legend(self)])
 
 
 def compare(
@@ -187,7 +189,8 @@ def compare(
         chosen["Shortlister, no re-scoring"] = clone(whole).set_params(rescore=False)
     words = f"{len(learned[0]):,} rows to learn from, "
     words += f"{len(kept[0]):,} to calibrate, " if kept else ""
-    found = Comparison(levels, f"{words}{len(judged[0]):,} to test, {known[0].n_classes} classes")
+    words += f"{len(judged[0]):,} to test, {known[0].n_classes} classes"
+    found = Comparison(levels, words, len(judged[0]))
     with track("methods", len(chosen), progress) as step:
         for name, method in chosen.items():
             _measure(found, name, method, learned, kept, judged)
@@ -384,8 +387,7 @@ def _lines(found: Comparison) -> list[str]:
     title = "mean size at accuracy"
     wide = max(map(len, [title, *names]))
     sizes = "".join(f"{a:>8g}" for a in found.accuracies)
-    promised = any(not math.isnan(one.promised_accuracy) for one in found.measured)
-    middle = 0.95 if 0.95 in found.accuracies else found.accuracies[0]
+    promised, middle = _promised(found), _middle(found)
     head = f"{title:<{wide}}{sizes}"
     first = f"{middle:g} promised: accuracy"
     if promised:
@@ -404,6 +406,29 @@ def _lines(found: Comparison) -> list[str]:
             )
         lines.append(f"{line} | {one.fit_seconds:6.1f}{_number(one.predict_seconds, 11)}")
     return lines
+
+
+def _promised(found: Comparison) -> bool:
+    return any(not math.isnan(one.promised_accuracy) for one in found.measured)
+
+
+def _middle(found: Comparison) -> float:
+    """The accuracy whose promise is shown."""
+    return 0.95 if 0.95 in found.accuracies else found.accuracies[0]
+
+
+def _legend(found: Comparison) -> list[str]:
+    """What the columns mean that do not say so themselves."""
+    if not _promised(found):
+        return []
+    middle = _middle(found)
+    error = math.sqrt(middle * (1 - middle) / found.rows)
+    return [
+        "",
+        f"accuracy: of all test rows (standard error about {error:.1g}), and of the worst class",
+        "violation: by how much it is off at most among sets of similar size",
+        "single: share of sets that hold one label",
+    ]
 
 
 def _number(value: float, width: int = 8) -> str:

@@ -148,9 +148,9 @@ rows: 9 are needed. At most 0.66666 can be
     else:
         needed = fewest_rows(accuracy, delta)
         why = f"{needed} are needed"
+    rows = f"{len(scores)} calibration row{'' if len(scores) == 1 else 's'}"
     raise UnreachableError(
-        f"accuracy = {accuracy}{form} cannot be promised with {len(scores)} calibration rows: "
-        f"{why}. At most {most} can be"
+        f"accuracy = {accuracy}{form} cannot be promised with {rows}: {why}. At most {most} can be"
     )
 
 

@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import check_choice
+from shortlist._warnings import warn
 from shortlist.ranking import Ranking
 
 ScoreType: TypeAlias = Literal["logits", "proba", "log_proba"]
 SCORE_TYPES = ("auto", "logits", "proba", "log_proba")
 LEAST_LOG_PROBA = -30.0
 """Log-probabilities are floored here, so that a probability of zero is a finite input."""
+SURELY_NOT_BY_CHANCE = 3
+"""With fewer classes, logits may well be positive and sum to one."""
 NOT_LISTED = -1e4
 """The logarithm of a place in a list of candidates that has ended: nothing, at any temperature."""
 
@@ -57,13 +60,27 @@ _RANGE = {"proba": (0.0, 1.0), "log_proba": (-math.inf, 0.0)}
 
 
 def check_kind(ranking: Ranking, kind: ScoreType) -> None:
-    """Raise if scores cannot be of the kind that fit saw."""
+    """Raise if scores cannot be of the kind that fit saw; warn if it is hardly so."""
+    if kind == "logits" and _are_proba(ranking):
+        warn(
+            "fit saw logits, but these scores look like probabilities; give the same kind of "
+            "scores as at fit"
+        )
     found = _out_of_range(ranking, kind)
     if found is not None:
         raise ValueError(
             f"fit saw scores of the kind {kind!r}, but these run from {found[0]:.4g} to "
             f"{found[1]:.4g}; give the same kind of scores as at fit"
         )
+
+
+def _are_proba(ranking: Ranking) -> bool:
+    """Whether all rows are probabilities, of so many classes that it can be no accident."""
+    if not ranking.is_dense or ranking.n_classes < SURELY_NOT_BY_CHANCE:
+        return False
+    first = ranking.scores_of(slice(0, 1))
+    # Most logits are told apart by their first row alone.
+    return bool((first >= 0).all()) and score_type(ranking) == "proba"
 
 
 def _check_range(ranking: Ranking, declared: str) -> None:

@@ -23,15 +23,12 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import check_choice, check_count, check_weight
-from shortlist.ranking import Ranking
+from shortlist.ranking import Ranking, row_keys
 from shortlist.scores import ScoreType, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
 """The scores that a random number can smooth; the others have nothing to randomise."""
-
-NOISE_DEPTH = 8
-"""How many of a row's best scores its random number depends on."""
 
 
 @dataclass(frozen=True)
@@ -101,32 +98,11 @@ def _second(p: Tensor) -> Tensor:
 def row_noise(ranking: Ranking, seed: int) -> Tensor:
     """A number in (0, 1] for each row, that looks random and depends on seed and row alone.
 
-    A hash of the row's best scores (as float32, in order): the same row gets the same number in
-    every batch, on every device, and however the classes are numbered.
-
     >>> r = Ranking.from_scores([[0.1, 0.9], [0.4, 0.6], [0.9, 0.1]])
     >>> u = row_noise(r, seed=0)
     >>> u[0] == u[2], u[0] == u[1]
     (tensor(True), tensor(False))
     """
-    # Not to the depth of the ranking, which for lists of candidates is that of the longest.
-    _, scores = ranking.top(min(NOISE_DEPTH, ranking.n_classes))
-    bits = (scores.to(torch.float32) + 0.0).contiguous().view(torch.int32).to(torch.int64)
-    state = torch.full((len(bits),), seed, dtype=torch.int64, device=bits.device)
-    for column in bits.unbind(dim=1):
-        state = _mix(state ^ column)
+    state = row_keys(ranking, seed)
     # The upper 53 bits, which are the best mixed ones, as a fraction.
-    return ((_shift(state, 11)).to(torch.float64) + 1) / 2.0**53
-
-
-def _shift(x: Tensor, by: int) -> Tensor:
-    """A shift to the right that brings in zeros."""
-    return (x >> by) & ((1 << (64 - by)) - 1)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """The finaliser of splitmix64, in integers that wrap around."""
-    x = x + (0x9E3779B97F4A7C15 - (1 << 64))
-    x = (x ^ _shift(x, 30)) * (0xBF58476D1CE4E5B9 - (1 << 64))
-    x = (x ^ _shift(x, 27)) * (0x94D049BB133111EB - (1 << 64))
-    return x ^ _shift(x, 31)
+    return (((state >> 11) & ((1 << 53) - 1)).to(torch.float64) + 1) / 2.0**53

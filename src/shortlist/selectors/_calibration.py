@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from shortlist._arrays import ArrayLike
 from shortlist._labels import Classes, label_array
+from shortlist._warnings import warn
 from shortlist.guarantee import UnreachableError, fewest_rows, threshold
 
 EVERY_LABEL = "every label, as nothing less can be promised"
@@ -32,6 +32,8 @@ class Calibration:
     """… and the mean sizes that they give on the first half of the rows."""
     made_for: dict[str, Any]
     """Parameters that the levels depend on, as they were."""
+    out_of: int | None = None
+    """How many rows `fit` was given, if it kept these of them."""
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -94,15 +96,23 @@ class Conditional:
             for k, name in enumerate(names)
         ]
         plural = "classes" if by == "class" else "groups"
-        words = f"for each {by} by {len(kept):,} calibration rows"
+        words = f"for each {by} by {counted(len(kept))}"
         if pooled.any():
-            few = (
-                f"{int(pooled.sum())} of {len(names)} {plural}, with too few rows of their own "
-                f"(fewer than {fewest_rows(accuracy, delta)}, or needed to make up for those), "
-                "share one threshold, and the promise holds for them together"
-            )
+            needed = fewest_rows(accuracy, delta)
+            if pooled.all():
+                words = f"for all {plural} together by {counted(len(kept))}"
+                few = (
+                    f"for no {by} of its own, as too few have the {needed:,} rows that it takes; "
+                    f"all {len(names)} {plural} share one threshold"
+                )
+            else:
+                few = (
+                    f"{int(pooled.sum())} of {len(names)} {plural}, with too few rows of their own "
+                    f"(fewer than {needed:,}, or needed to make up for those), share one "
+                    "threshold, and the promise holds for them together"
+                )
             words += f"; {few}"
-            warnings.warn(f"accuracy = {accuracy} by {by}: {few}", stacklevel=4)
+            warn(f"accuracy = {accuracy} by {by}: {few}")
         lost = sum(q == -np.inf for q in found)
         if lost:
             words += f"; for {lost} of {len(names)} {plural} {EVERY_LABEL}"
@@ -117,12 +127,19 @@ class Conditional:
         unseen = list(dict.fromkeys(name for name in asked if name not in known))
         if unseen:
             few = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
-            warnings.warn(
+            warn(
                 f"no calibration row is of group {few}: nothing is promised for such groups, and "
-                "they get the threshold that groups share",
-                stacklevel=4,
+                "they get the threshold that groups share"
             )
         return self.thresholds[[known.get(name, len(known)) for name in asked]]
+
+
+def counted(rows: int) -> str:
+    """
+    >>> counted(1), counted(1000)
+    ('1 calibration row', '1,000 calibration rows')
+    """
+    return f"{rows:,} calibration row{'' if rows == 1 else 's'}"
 
 
 def _pool(counts: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:

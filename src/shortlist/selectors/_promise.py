@@ -29,6 +29,7 @@ from shortlist._arrays import (
     to_kind,
 )
 from shortlist._settings import seed_of
+from shortlist._warnings import warn
 from shortlist.frontier import Frontier
 from shortlist.guarantee import (
     UnreachableError,
@@ -38,15 +39,23 @@ from shortlist.guarantee import (
     threshold,
     tolerated,
 )
-from shortlist.ranking import Ranking
+from shortlist.ranking import Ranking, row_keys
 from shortlist.scores import ScoreType
 from shortlist.selectors._base import SetPredictor
-from shortlist.selectors._calibration import EVERY_LABEL, Calibration, Conditional, group_codes
+from shortlist.selectors._calibration import (
+    EVERY_LABEL,
+    Calibration,
+    Conditional,
+    counted,
+    group_codes,
+)
 from shortlist.selectors._levels import Levels
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
 """Sizes that a frontier keeps for its bands; with more rows it has none."""
+DISTINCT = 0.9
+"""Rows tell whether they were seen before only if this share of them differs from all others."""
 
 
 class NestedSelector(SetPredictor):
@@ -63,6 +72,8 @@ class NestedSelector(SetPredictor):
     random_state: object
 
     _calibration: Calibration | None
+    _learned: Tensor | None
+    """Keys of the rows that were learned from."""
     _levels_follow: ClassVar[tuple[str, ...]] = ("allow_empty",)
     """Parameters that may be set after a fit, but not after a calibration."""
 
@@ -114,7 +125,9 @@ class NestedSelector(SetPredictor):
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
             kept = None if codes is None else (codes[0][held_out], codes[1])
-            self._calibrate(ranking[held_out], index[at], _rows_of(x, held_out), kept)
+            held = ranking[held_out]
+            self._calibrate(held, index[at], _rows_of(x, held_out), kept, out_of=len(ranking))
+        self._learned = None if len(learning) == len(held_out) else row_keys(ranking[learning])
         self._close(ranking, kind)
         return self
 
@@ -135,8 +148,21 @@ class NestedSelector(SetPredictor):
         ranking, index = self._labelled(scores, y)
         x = None if features is None else as_features(features, rows=len(ranking))
         codes = None if groups is None else group_codes(groups, len(ranking))
+        self._warn_if_learned(ranking)
         self._calibrate(ranking, index, x, codes)
         return self
+
+    def _warn_if_learned(self, ranking: Ranking) -> None:
+        """Warn if these rows are those of the fit; rows that coincide by chance do not count."""
+        learned = getattr(self, "_learned", None)
+        if learned is None or len(learned.unique()) < DISTINCT * len(learned):
+            return
+        seen = int(torch.isin(row_keys(ranking).cpu(), learned.cpu()).sum())
+        if 2 * seen > len(ranking):
+            warn(
+                f"{seen:,} of {counted(len(ranking))} are among those that fit learned from, so "
+                "that the accuracy promised will not be kept; calibrate with rows of their own"
+            )
 
     def _calibrate(
         self,
@@ -144,6 +170,7 @@ class NestedSelector(SetPredictor):
         index: Tensor,
         features: Tensor | None,
         groups: tuple[NDArray[np.int64], list[object]] | None,
+        out_of: int | None = None,
     ) -> None:
         rng = np.random.default_rng([seed_of(self.random_state), len(ranking)])
         order = rng.permutation(len(ranking))
@@ -163,6 +190,7 @@ class NestedSelector(SetPredictor):
             candidates=candidates,
             mean_sizes=self._mean_sizes(ranking[chosen], x, candidates),
             made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
+            out_of=out_of,
         )
 
     def _blocks(
@@ -249,10 +277,11 @@ class NestedSelector(SetPredictor):
                 return conditional, f"{words} {conditional.words}"
             q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=otherwise)
         except UnreachableError as error:
+            where = "" if kept.out_of is None else f" (fit kept {len(kept):,} of {kept.out_of:,})"
             raise UnreachableError(
-                f'{error}; or every label, with set_params(on_unreachable="all")'
+                f'{error}{where}; or every label, with set_params(on_unreachable="all")'
             ) from None
-        words = f"{words} by {len(kept):,} calibration rows"
+        words = f"{words} by {counted(len(kept))}"
         return q, words if q > -np.inf else f"{words}; {EVERY_LABEL}"
 
     def _for_mean_size(self, mean_size: float, delta: float) -> tuple[float, str]:
@@ -260,7 +289,11 @@ class NestedSelector(SetPredictor):
         the other half, which had no part in it, says how accurate they are."""
         kept = self._calibrated()
         check_probability(delta, "delta")
-        short = np.flatnonzero(kept.mean_sizes <= check_weight(mean_size, "mean_size"))
+        if check_weight(mean_size, "mean_size") > self._classes.n:
+            raise ValueError(
+                f"mean_size = {mean_size!r} is more than the {self._classes.n} classes"
+            )
+        short = np.flatnonzero(kept.mean_sizes <= mean_size)
         if not len(short):
             smallest = float(kept.mean_sizes[0])
             raise ValueError(
@@ -273,7 +306,7 @@ class NestedSelector(SetPredictor):
         hits = int((certifying >= q).sum())
         bound = rounded_down(accuracy_bound(hits, len(certifying), delta), digits=4)
         return q, (
-            f"mean size {mean_size:g} aimed at by {kept.chose:,} calibration rows; accuracy >= "
+            f"mean size {mean_size:g} aimed at by {counted(kept.chose)}; accuracy >= "
             f"{bound} with confidence {float(tolerated(delta))}, certified by "
             f"{len(certifying):,} others"
         )

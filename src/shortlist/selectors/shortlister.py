@@ -123,7 +123,7 @@ class Shortlister(PricedSelector):
         on_unreachable: str = "raise",
         folds: int = 5,
         width: int = 512,
-        rank_width: int = 128,
+        rank_width: int = 64,
         learning_rate: float = 5e-4,
         batch_size: int | None = None,
         weight_decay: float = 1e-2,
@@ -292,6 +292,10 @@ class Shortlister(PricedSelector):
     def _known(self, features: Tensor | None) -> Tensor | None:
         """Features as fit saw them; none where they are not used."""
         if self._n_features is None:
+            if features is not None:
+                raise ValueError(
+                    "features came, but fit saw none; leave them out, or fit with features=..."
+                )
             return None
         unused = self._rescorer is None and self._rank_model is None
         if features is None:
