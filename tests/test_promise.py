@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import shortlist as sl
 from shortlist.conformal import NAMES, RANDOMIZED
 from shortlist.guarantee import fewest_rows, promised_rank
+from shortlist.selectors._levels import label_levels
 
 LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
 VARIANTS = [(name, False) for name in NAMES] + [(name, True) for name in RANDOMIZED]
@@ -116,7 +117,7 @@ def test_the_ceiling_would_fall_short():
     scores, y = draw(400, seed=5)
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
     index = model._classes.encode(y)
-    levels = model._label_levels(sl.Ranking.from_scores(scores), index, None)
+    levels = label_levels(model._blocks(sl.Ranking.from_scores(scores), None), index)
     floor, ceiling = [], []
     for calibration, test in draws(400, m, 1500):
         own, new = np.sort(levels[calibration]), levels[test].numpy()

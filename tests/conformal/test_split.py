@@ -21,6 +21,7 @@ from test_conformal_scores import VARIANTS, brute
 
 import shortlist as sl
 from shortlist.guarantee import UnreachableError, promised_rank
+from shortlist.selectors._levels import label_levels
 from shortlist.selectors._promise import hold_out
 
 EASY = {"temperature": None, "penalty": 0.125, "k_reg": 1}  # nothing to learn
@@ -76,7 +77,9 @@ def test_calibration_and_prediction_ask_the_same_function(name, randomized):
     scores, y = draw(400, seed=1)
     model = sl.SplitConformal(name, randomized=randomized, allow_empty=True, **EASY)
     model.fit(scores, y)
-    own = model._label_levels(sl.Ranking.from_scores(scores), torch.from_numpy(y), None).numpy()
+    own = label_levels(
+        model._blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
+    ).numpy()
     for accuracy in LEVELS:
         held = model.predict_set(scores, accuracy=accuracy).contains(y)
         assert np.array_equal(held, own >= threshold_of(model, accuracy))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from shortlist.ranking import Ranking
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,33 @@ class Levels:
         values = self.values.clone()
         values[:, 0] = torch.inf
         return Levels(values, self.sizes)
+
+
+Block: TypeAlias = tuple[slice, Ranking, Levels]
+"""Some rows, their ranking, and the levels of its labels."""
+
+
+def label_levels(blocks: Iterable[Block], index: Tensor) -> Tensor:
+    """The level of each row's label: its conformal score."""
+    return torch.cat(
+        [
+            levels.of_rank(ranked.rank_of(index[rows])).to(torch.float64)
+            for rows, ranked, levels in blocks
+        ]
+    )
+
+
+def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean size at each of some decreasing thresholds."""
+    rising, added, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
+    for _, _, levels in blocks:
+        # A member counts at every threshold up to its level.
+        values = levels.values.to(torch.float64).flatten().contiguous()
+        rising, added = rising.to(values.device), added.to(values.device)
+        place = torch.searchsorted(rising, values, right=True)
+        steps = levels.steps().flatten()
+        added = added + torch.bincount(place, weights=steps, minlength=len(rising) + 1)
+        rows += len(levels.values)
+    total = added.flip(0).cumsum(0).flip(0)[1:]
+    sizes: NDArray[np.float64] = (total / rows).cpu().numpy()[::-1].copy()
+    return sizes

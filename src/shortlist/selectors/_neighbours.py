@@ -44,12 +44,14 @@ class Neighbours:
 
     def fit(self, features: Tensor, index: Tensor, seed: int) -> Neighbours:
         """Remember rows and their labels."""
-        x = self.standardize(features)
+        index, by_class = torch.sort(index, stable=True)
+        x = self.standardize(features[by_class])
         if x.shape[1] <= MOST_FEATURES:
             self.root = _root_of_covariance(x, index, self.n_classes)
         if len(x) > MOST_ROWS:
             generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randperm(len(x), generator=generator)[:MOST_ROWS].to(x.device)
+            drawn = torch.randperm(len(x), generator=generator)[:MOST_ROWS].sort().values
+            drawn = drawn.to(x.device)
             x, index = x[drawn], index[drawn]
         self.directions, self.index = self._directions(x), index
         return self
@@ -61,7 +63,7 @@ class Neighbours:
             cosines = self.directions @ self._directions(self.standardize(features[rows])).T
             # Counted from the nearest, so that not all vanish.
             near = torch.exp_(cosines.sub_(cosines.amax(dim=0)).mul_(SHARPNESS))
-            shares = near.new_zeros((self.n_classes, near.shape[1])).index_add_(0, self.index, near)
+            shares = _sums(near, self.index, self.n_classes)
             found.append((shares / near.sum(dim=0)).T)
         return torch.cat(found).clamp_(min=LEAST).log_()
 
@@ -74,7 +76,7 @@ class Neighbours:
 def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
     """The Cholesky factor of the shrunken covariance within classes."""
     counts = torch.bincount(index, minlength=n_classes).clamp(min=1)
-    means = x.new_zeros((n_classes, x.shape[1])).index_add_(0, index, x) / counts[:, None]
+    means = _sums(x, index, n_classes) / counts[:, None]
     within = x - means[index]
     covariance = within.T @ within / len(x)
     spread = covariance.diagonal().mean().clamp(min=1e-6)
@@ -82,6 +84,15 @@ def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
     covariance.diagonal().add_(SHRINKAGE * spread)
     root: Tensor = torch.linalg.cholesky(covariance)
     return root
+
+
+def _sums(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
+    """The sum of each class's rows, which stand together (`index` is sorted)."""
+    if x.is_cuda:  # index_add_ adds in no fixed order there, and would not repeat itself
+        lengths = torch.bincount(index, minlength=n_classes)
+        sums: Tensor = torch.segment_reduce(x, "sum", lengths=lengths, axis=0, initial=0)
+        return sums
+    return x.new_zeros((n_classes, x.shape[1])).index_add_(0, index, x)
 
 
 class Pool:

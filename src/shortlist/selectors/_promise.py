@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -49,11 +49,12 @@ from shortlist.selectors._calibration import (
     counted,
     group_codes,
 )
-from shortlist.selectors._levels import Levels
+from shortlist.selectors._levels import Block, Levels, label_levels, mean_sizes
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
-"""Sizes that a frontier keeps for its bands; with more rows it has none."""
+"""Levels, and sizes for its bands, that a frontier keeps; with more rows it makes levels anew, and
+has no bands."""
 DISTINCT = 0.9
 """Rows tell whether they were seen before only if this share of them differs from all others."""
 
@@ -175,7 +176,8 @@ class NestedSelector(SetPredictor):
         rng = np.random.default_rng([seed_of(self.random_state), len(ranking)])
         order = rng.permutation(len(ranking))
         at = torch.from_numpy(order).to(ranking.device)
-        levels = self._label_levels(ranking, index, features)[at].cpu().numpy()
+        blocks = self._blocks(ranking, features)
+        levels = label_levels(blocks, index)[at].cpu().numpy()
         chose = (len(ranking) + 1) // 2
         chosen, x = order[:chose], _rows_of(features, order[:chose])
         # Only the rows that choose have a say in what there is to choose from. At infinity a set
@@ -188,47 +190,18 @@ class NestedSelector(SetPredictor):
             groups=None if groups is None else groups[0][order],
             group_names=[] if groups is None else groups[1],
             candidates=candidates,
-            mean_sizes=self._mean_sizes(ranking[chosen], x, candidates),
+            mean_sizes=mean_sizes(self._blocks(ranking[chosen], x), candidates),
             made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
             out_of=out_of,
         )
 
-    def _blocks(
-        self, ranking: Ranking, features: Tensor | None
-    ) -> Iterator[tuple[slice, Ranking, Levels]]:
+    def _blocks(self, ranking: Ranking, features: Tensor | None) -> Iterator[Block]:
         """Rankings and levels of all rows, a block at a time."""
         for rows in ranking.blocks():
             x = None if features is None else features[rows]
             ranked, levels = self._levels(ranking[rows], x)
             levels = levels.within(ranked.listed())
             yield rows, ranked, levels if self.allow_empty else levels.never_empty()
-
-    def _label_levels(self, ranking: Ranking, index: Tensor, features: Tensor | None) -> Tensor:
-        """The level of each row's label: its conformal score."""
-        return torch.cat(
-            [
-                levels.of_rank(ranked.rank_of(index[rows])).to(torch.float64)
-                for rows, ranked, levels in self._blocks(ranking, features)
-            ]
-        )
-
-    def _mean_sizes(
-        self, ranking: Ranking, features: Tensor | None, thresholds: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """The mean size at each of some decreasing thresholds."""
-        rising = torch.from_numpy(thresholds[::-1].copy()).to(ranking.device)
-        added = torch.zeros(len(rising) + 1, dtype=torch.float64, device=ranking.device)
-        for _, _, levels in self._blocks(ranking, features):
-            # A member counts at every threshold up to its level.
-            place = torch.searchsorted(
-                rising, levels.values.to(torch.float64).flatten().contiguous(), right=True
-            )
-            added += torch.bincount(
-                place, weights=levels.steps().flatten(), minlength=len(rising) + 1
-            )
-        total = added.flip(0).cumsum(0).flip(0)[1:]
-        sizes: NDArray[np.float64] = (total / len(ranking)).cpu().numpy()[::-1].copy()
-        return sizes
 
     def _calibrated(self) -> Calibration:
         if getattr(self, "_calibration", None) is None:
@@ -380,15 +353,20 @@ class NestedSelector(SetPredictor):
         """Accuracy and mean size at every threshold that matters, on these rows."""
         ranking, index = self._labelled(scores, y)
         x = None if features is None else as_features(features, rows=len(ranking))
-        own = self._label_levels(ranking, index, x)
+        blocks: Iterable[Block] = self._blocks(ranking, x)
+        if len(ranking) * ranking.depth <= BAND_VALUES:
+            blocks = list(blocks)  # made once
+        own = label_levels(blocks, index)
         rising = np.sort(own.cpu().numpy())
         thresholds = _worth_trying(rising)
         hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
-        points = hits / len(rising), self._mean_sizes(ranking, x, thresholds), thresholds
+        blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
+        points = hits / len(rising), mean_sizes(blocks, thresholds), thresholds
         rows = None
         if len(rising) * len(thresholds) <= BAND_VALUES:  # what a band is resampled from
             asked = torch.from_numpy(thresholds).to(ranking.device)
-            sizes = [levels.sizes_at_each(asked) for _, _, levels in self._blocks(ranking, x)]
+            blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
+            sizes = [levels.sizes_at_each(asked) for _, _, levels in blocks]
             rows = (own[:, None] >= asked).cpu().numpy(), torch.cat(sizes).cpu().numpy()
         return Frontier(*points, self._parameter, self._name(), rows=rows)
 
