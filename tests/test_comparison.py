@@ -708,7 +708,7 @@ def test_to_frame() -> None:
 
 def ends_with_its_heading(found: sl.Comparison) -> None:
     """Every number of the table ends where its heading does."""
-    head, *lines = repr(found).splitlines()[2:]
+    head, *lines = repr(found).splitlines()[2 : 3 + len(found.curves)]
     titles = [f"{accuracy:g}" for accuracy in found.accuracies]
     titles += ["accuracy", "size", "violation", "class", "single", "fit s", "predict s"]
     places, at = [], len("mean size at accuracy")
@@ -723,6 +723,10 @@ def ends_with_its_heading(found: sl.Comparison) -> None:
 def test_repr_is_a_table() -> None:
     found = case().found
     words, empty, _, *lines = repr(found).splitlines()
+    lines, legend = lines[: len(found.curves)], lines[len(found.curves) :]
+    assert legend[0] == ""
+    assert "standard error about 0.02)" in legend[1]  # (0.95 * 0.05 / 150) ** 0.5
+    assert "violation:" in legend[2]
     assert (
         words == "300 rows to learn from, 100 to calibrate, 150 to test, 5 classes" == found.words
     )
@@ -747,7 +751,7 @@ def test_the_table_shows_what_was_promised_at_095_or_else_at_the_first(
 ) -> None:
     found = sl.compare(*rows(400, 1), methods=LAC, accuracies=accuracies)
     middle = 0.95 if 0.95 in accuracies else accuracies[0]
-    head, line = repr(found).splitlines()[2:]
+    head, line = repr(found).splitlines()[2:4]
     assert f"| {middle:g} promised: accuracy" in head
     assert f"{found.at('LAC', middle).promised_size:.3f}" in line.split("|")[1]
     ends_with_its_heading(found)
@@ -779,7 +783,7 @@ def test_plot_draws_every_curve_with_its_name() -> None:
 
 def test_plot_shows_the_points_that_are_worth_having() -> None:
     curve = sl.Frontier([0.8, 0.85, 0.95], [1.0, 3.0, 2.0], [1, 2, 3])
-    ax = sl.Comparison((0.9,), "one curve", curves={"by hand": curve}).plot()
+    ax = sl.Comparison((0.9,), "one curve", 3, curves={"by hand": curve}).plot()
     drawn = [np.asarray(line.get_data()).T.tolist() for line in ax.get_lines()]
     assert [[1.0, 0.8], [2.0, 0.95]] in drawn
     assert [3.0, 0.85] not in [point for points in drawn for point in points]

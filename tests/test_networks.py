@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
+from shortlist.networks import Residual, Stack, Standardize, dropout_mask, from_zero, perceptron
 
 
 def perturbed(stack: Stack, seed: int = 0) -> Stack:
@@ -206,7 +206,42 @@ def test_dropout_drops_the_share_it_is_told_to() -> None:
         stack.biases[0].zero_()
         out = stack(torch.ones(10_000, 1)).flatten()
     assert 0.28 < float((out == 0).double().mean()) < 0.32
-    assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert out.unique().tolist() == pytest.approx([0, 256 / (256 - 77)])  # 0.3 in 256ths
+
+
+@pytest.mark.parametrize("share", [0.002, 0.2, 0.5, 0.999])
+def test_a_dropout_mask_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    mask = dropout_mask((500, 1001), share, torch.empty(0, dtype=torch.float64))
+    assert mask.shape == (500, 1001)
+    assert mask.dtype == torch.float64
+    dropped = min(round(256 * share), 255) / 256
+    error = (dropped * (1 - dropped) / mask.numel()) ** 0.5
+    assert abs(float((mask == 0).double().mean()) - dropped) < 4 * error
+    assert mask.max() == 1 / (1 - dropped)
+    # Neither rows nor columns nor neighbours have anything in common.
+    kept = (mask > 0).double() - (1 - dropped)
+    for a, b in ((kept[1:], kept[:-1]), (kept[:, 1:], kept[:, :-1]), (kept[:, 8:], kept[:, :-8])):
+        assert abs(float((a * b).mean())) < 4 * dropped * (1 - dropped) / a.numel() ** 0.5
+
+
+def test_a_dropout_mask_follows_the_global_seed() -> None:
+    def draw(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return dropout_mask((3, 7), 0.5, torch.empty(0))
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+
+
+def test_members_may_have_rows_of_their_own() -> None:
+    stack = Stack([perceptron(5, 3, 8, hidden) for hidden in (2, 2, 2)])
+    x = torch.randn(3, 11, 5)
+    together = stack(x)
+    assert together.shape == (3, 11, 3)
+    for j in range(3):
+        torch.testing.assert_close(together[j], stack.member(j)(x[j]))
+        torch.testing.assert_close(together[j], stack(x[j])[j])
 
 
 # A residual on a prior

@@ -36,6 +36,22 @@ def test_a_bar_says_what_and_how_it_goes(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("at_once")
+def test_a_job_within_a_job_has_a_bar_below(capsys: pytest.CaptureFixture[str]) -> None:
+    with track("outer", 2, True) as step:
+        for name in ("a", "b"):
+            with track(f"inner {name}", 3, True) as turn:
+                for i in range(3):
+                    turn(f"{name}{i}")
+            step(name)
+    err = capsys.readouterr().err
+    for shown in ("outer", "inner a", "inner b", "2/2"):
+        assert shown in err
+    assert err.count("\x1b[?25l") == 1  # one display, not two that overwrite one another
+    count(True)  # and the next job has its own
+    assert "counting" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("show", [False, 0, np.False_, "auto"])
 def test_silence(show: object, capsys: pytest.CaptureFixture[str]) -> None:
     count(show)  # the captured stream is no terminal

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import shortlist as sl
 from shortlist.conformal import NAMES, RANDOMIZED
-from shortlist.guarantee import fewest_rows, promised_rank
+from shortlist.guarantee import UnreachableError, fewest_rows, promised_rank
 from shortlist.selectors._levels import label_levels
 
 LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
@@ -192,6 +192,75 @@ def few_of_some(seed: int = 8) -> tuple[NDArray, NDArray]:
     scores, _ = draw(540, 6, seed=seed)
     y = np.repeat([0, 1, 2, 3, 4, 5], [250, 250, 15, 12, 9, 4])
     return scores + 2 * np.eye(6)[y], y
+
+
+def test_where_no_class_has_enough_rows_the_promise_is_for_all_together():
+    y = np.repeat(np.arange(6), 60)
+    scores = draw(360, 6, seed=8)[0] + 2 * np.eye(6)[y]
+    model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
+    with pytest.warns(UserWarning, match="for no class of its own") as caught:
+        sets = model.predict_set(scores, accuracy=0.99)
+    assert caught[0].filename == __file__
+    assert sets.promise == (
+        "accuracy >= 0.99 promised for all classes together by 360 calibration rows; for no class "
+        "of its own, as too few have the 99 rows that it takes; all 6 classes share one threshold"
+    )
+    assert sets == model.set_params(by=None).predict_set(scores, accuracy=0.99)
+
+
+def test_rows_that_were_learned_from_are_not_calibrated_with_in_silence():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac", calibration=None).fit(scores[:200], y[:200])
+    with pytest.warns(UserWarning, match="150 of 200 calibration rows are among those") as caught:
+        model.calibrate(scores[50:250], y[50:250])
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.calibrate(scores[101:301], y[101:301])  # a few may coincide
+        # The rows that fit itself kept for this are rows of their own.
+        kept = sl.SplitConformal("lac", calibration=0.9, random_state=0).fit(scores, y)
+        learning, held_out = kept._parts(400)
+        kept.calibrate(scores[held_out], y[held_out])
+        # Nothing is learned here, …
+        sl.SplitConformal("lac", temperature=None).fit(scores, y).calibrate(scores, y)
+        # … and here rows are too much alike to tell.
+        alike = np.tile(scores[:4], (100, 1))
+        sl.SplitConformal("lac", calibration=None).fit(alike, y).calibrate(alike, y)
+    with pytest.warns(UserWarning, match="40 of 40"):
+        kept.calibrate(scores[learning], y[learning])
+
+
+def test_probabilities_after_a_fit_on_logits_are_remarked_upon():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac").fit(scores, y)
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    with pytest.warns(UserWarning, match="fit saw logits, but these scores look like") as caught:
+        model.predict_set(p, accuracy=0.9)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_set(scores, accuracy=0.9)
+        model.predict_set(np.abs(scores) + 1, accuracy=0.9)
+
+
+def test_a_mean_size_beyond_the_number_of_classes_is_refused():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac").fit(scores, y)
+    assert model.predict_set(scores, mean_size=6).mean_size <= 6
+    with pytest.raises(ValueError, match=r"mean_size = 6\.5 is more than the 6 classes"):
+        model.predict_set(scores, mean_size=6.5)
+
+
+def test_a_promise_that_takes_more_rows_says_how_many_fit_kept():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac", calibration=0.25).fit(scores, y)
+    with pytest.raises(
+        UnreachableError, match=r"with 100 calib.*999 are.*\(fit kept 100 of 400\);"
+    ):
+        model.predict_set(scores, accuracy=0.999)
+    model.calibrate(scores[:1], y[:1])
+    with pytest.raises(UnreachableError, match=r"with 1 calibration row: 9 are.*0\.5 can be; or"):
+        model.predict_set(scores, accuracy=0.9)
 
 
 def test_classes_with_too_few_rows_share_a_threshold():

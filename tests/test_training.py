@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shortlist import training
 from shortlist._settings import Training, device_of, seed_of, seeded
 from shortlist.networks import Stack, perceptron
 from shortlist.training import train
@@ -433,7 +434,12 @@ NAMES = ["a", "b", "c"]
 
 def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
     """The loss of each member and row."""
-    return torch.stack([nn.functional.cross_entropy(o, y, reduction="none") for o in outputs])
+    each = y.expand(outputs.shape[:2])  # rows that members share, or rows of their own
+    losses = [
+        nn.functional.cross_entropy(o, t, reduction="none")
+        for o, t in zip(outputs, each, strict=True)
+    ]
+    return torch.stack(losses)
 
 
 def crossed() -> Stack:
@@ -464,7 +470,23 @@ def test_every_row_is_learned_from_by_all_members_but_one() -> None:
     train(crossed(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
     epochs = torch.cat(recorder.batches).view(4, 130)
     assert all(torch.equal(e.sort().values, ids) for e in epochs)
-    assert torch.equal(recorder.looked_at[0].sort().values, ids)
+    # Each member is judged by the rows of its own fold; a shorter fold's last stands in for none.
+    judged = recorder.looked_at[0]
+    assert judged.shape == (3, 44)
+    for j in range(3):
+        assert torch.equal(judged[j].unique(), ids[in_fold == j])
+
+
+def test_judging_takes_any_number_of_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = data()
+    uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
+    found = []
+    for most in (8192, 7, 3):
+        monkeypatch.setattr(training, "EVALUATION_ROWS", most)
+        history = train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
+        found.append(history.validation_loss)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-12)
 
 
 def test_a_member_of_a_cross_fit_stops_by_its_own_fold() -> None:

@@ -84,7 +84,8 @@ class _Bars:
         try:
             yield step
         finally:
-            self.progress.remove_task(task)
+            if len(self.progress.tasks) > 1:  # the last one is seen to its end
+                self.progress.remove_task(task)
 
     def close(self) -> None:
         if self.progress.live.is_started:

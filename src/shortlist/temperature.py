@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from shortlist._arrays import ArrayLike, row_blocks
+from shortlist._arrays import ArrayLike, check_choice, check_weight, row_blocks
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.scores import ScoreType, log_columns, score_type, target_columns
 
@@ -32,6 +32,20 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type_: str 
     ranking = as_ranking(scores)
     index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
     return 1 / fit_scale(ranking, index, score_type(ranking, score_type_))
+
+
+def scale_of(
+    temperature: float | str | None, ranking: Ranking, index: Tensor, kind: ScoreType
+) -> float:
+    """The inverse of a temperature: as given, 1 if None, fitted if "auto"."""
+    if temperature is None:
+        return 1.0
+    if isinstance(temperature, str):
+        check_choice(temperature, "temperature", ("auto",))
+        return fit_scale(ranking, index, kind)
+    if not check_weight(temperature, "temperature"):
+        raise ValueError("temperature must be positive; got 0")
+    return 1 / float(temperature)
 
 
 def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:

@@ -321,7 +321,8 @@ def test_what_the_scores_are_makes_no_difference(
 def test_the_kind_of_scores_is_decided_at_fit_and_kept(learn: Problem) -> None:
     model = selector().fit(learn.scores, learn.y)
     p = torch.from_numpy(learn.scores[:50]).softmax(dim=1).numpy()
-    before = model.choose(p)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        before = model.choose(p)
     assert model.score_type_ == "logits"
     # A batch that looks like probabilities is still read as logits: adding 5 changes nothing.
     assert (model.choose(p + 5) == before).all()

@@ -212,7 +212,8 @@ def test_of_too_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     assert float(gaps.max()) < 1e-3
     assert len(set(at.tolist())) == 20
     assert at.max() > 50
-    assert torch.equal(model.index, y[at])
+    assert torch.equal(model.index, whole.index[at])
+    assert torch.equal(whole.index, y.sort().values)
     torch.testing.assert_close(model.root, whole.root)
     monkeypatch.setattr(_neighbours, "MOST_ROWS", 100)
     assert torch.equal(neighbours(x, y, seed=4)(new), whole(new))

@@ -20,7 +20,7 @@ from shortlist.scores import ScoreType
 from shortlist.selectors._levels import Levels
 from shortlist.selectors._promise import NestedSelector
 from shortlist.sets import PredictionSets
-from shortlist.temperature import fit_scale
+from shortlist.temperature import scale_of
 
 PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Penalties tried for RAPS and SAPS."""
@@ -115,27 +115,22 @@ class SplitConformal(NestedSelector):
             if isinstance(getattr(self, name), str):
                 check_choice(getattr(self, name), name, ("auto",))
 
-    def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _learns(self) -> bool:
         tunes = {"raps": (self.penalty, self.k_reg), "saps": (self.penalty,)}.get(self.score, ())
-        if "auto" in (self.temperature, *tunes) or self.calibration is None:
+        return "auto" in (self.temperature, *tunes)
+
+    def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        if self._learns() or self.calibration is None:
             return super()._parts(rows)
         return np.arange(rows), np.arange(rows)
 
     def _learn(
         self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
     ) -> None:
-        scale = 1.0
-        if self.temperature == "auto":
-            scale = fit_scale(ranking, index, kind)
-        elif self.temperature is not None:
-            temperature = check_weight(self.temperature, "temperature")
-            if not temperature:
-                raise ValueError("temperature must be positive; got 0")
-            scale = 1 / temperature
         score = ConformalScore(
             self.score,
             kind,
-            scale,
+            scale_of(self.temperature, ranking, index, kind),
             penalty=0.0 if self.penalty == "auto" else check_weight(self.penalty, "penalty"),
             k_reg=0 if self.k_reg == "auto" else check_count(self.k_reg, "k_reg", least=0),
             randomized=self.randomized,

@@ -97,6 +97,10 @@ class NestedSelector(SetPredictor):
         if self.by is not None:
             check_choice(self.by, "by", ("class", "group"))
 
+    def _learns(self) -> bool:
+        """Whether a fit learns anything from its rows."""
+        return True
+
     def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which rows a fit learns from, and which it keeps to calibrate with."""
         return hold_out(rows, self.calibration, seed_of(self.random_state))
@@ -128,7 +132,7 @@ class NestedSelector(SetPredictor):
             kept = None if codes is None else (codes[0][held_out], codes[1])
             held = ranking[held_out]
             self._calibrate(held, index[at], _rows_of(x, held_out), kept, out_of=len(ranking))
-        self._learned = None if len(learning) == len(held_out) else row_keys(ranking[learning])
+        self._learned = row_keys(ranking[learning]) if self._learns() else None
         self._close(ranking, kind)
         return self
 
@@ -162,7 +166,7 @@ class NestedSelector(SetPredictor):
         if 2 * seen > len(ranking):
             warn(
                 f"{seen:,} of {counted(len(ranking))} are among those that fit learned from, so "
-                "that the accuracy promised will not be kept; calibrate with rows of their own"
+                "that the accuracy promised may not be kept; calibrate with rows of their own"
             )
 
     def _calibrate(

@@ -17,7 +17,7 @@ from shortlist.selectors._levels import Levels
 from shortlist.selectors._priced import PricedSelector, bucket_masses
 from shortlist.selectors._slopes import slopes
 from shortlist.sets import NO_PROMISE, PredictionSets
-from shortlist.temperature import fit_scale
+from shortlist.temperature import scale_of
 
 
 class PlugInSelector(PricedSelector):
@@ -91,20 +91,18 @@ class PlugInSelector(PricedSelector):
         if isinstance(self.temperature, str):
             check_choice(self.temperature, "temperature", ("auto",))
 
+    def _learns(self) -> bool:
+        return self.temperature == "auto" or self._family_met_data
+
     def _learn(
         self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
     ) -> None:
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
         cost_table(self.cost, family.possible_sizes(ranking))
-        temperature = 1.0
-        if self.temperature == "auto":
-            temperature = 1 / fit_scale(ranking, index, kind)
-        elif self.temperature is not None:
-            temperature = check_weight(self.temperature, "temperature")
-            if not temperature:
-                raise ValueError("temperature must be positive; got 0")
+        temperature = 1 / scale_of(self.temperature, ranking, index, kind)
         self.family_ = family.fitted(ranking, index, kind)
+        self._family_met_data = self.family_ is not family
         self.temperature_, self._kind = temperature, kind
 
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
