@@ -4,6 +4,7 @@
     python benchmarks/every_method.py ../shared/data/cifar100.npz --seeds 1
     python benchmarks/every_method.py ../shared/data --promised     # rows kept for calibration
     python benchmarks/every_method.py gaussian
+    python benchmarks/every_method.py measured.json                 # the tables of `-o` once more
 
 A feature file (`x_fit, y_fit, x_select, …`): a linear classifier on `fit`, every method on
 `select`, judged on `test`. All of `select` is learned from, and the operating point is read off
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 import shortlist as sl
-from shortlist.comparison import default_methods
+from shortlist.comparison import Measured, default_methods
 
 Part = tuple[object, object, object]
 
@@ -96,7 +96,9 @@ def read(name: str, path: object, seed: int, device: str) -> tuple[Part, Part, l
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", nargs="+", help='.npz files, folders of them, or "gaussian"')
+    parser.add_argument(
+        "data", nargs="+", help='.npz files, folders of them, "gaussian", or .json files of -o'
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--promised", action="store_true")
     parser.add_argument("--device", default="cpu")
@@ -106,9 +108,11 @@ def main() -> None:
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
     arguments = parser.parse_args()
     everything = []
+    for file in [name for name in arguments.data if name.endswith(".json")]:
+        arguments.data.remove(file)
+        show_again(Path(file))
     for name, path in data_sets(arguments.data, arguments.device):
         found = defaultdict(list)
-        begun = time.monotonic()
         for seed in range(arguments.seeds):
             learn, test, accuracies = read(name, path, seed, arguments.device)
             rows = len(learn[1])  # type: ignore[arg-type]
@@ -134,15 +138,28 @@ def main() -> None:
                 everything.append({"data": name, "seed": seed, **vars(one)})
             if arguments.output:
                 arguments.output.write_text(json.dumps(everything, indent=1))
-        show(name, found, arguments.promised, time.monotonic() - begun)
+        show(name, found, arguments.promised)
 
 
-def show(
-    name: str, found: dict[tuple[str, str], list[object]], promised: bool, took: float
-) -> None:
+def show_again(file: Path) -> None:
+    """The tables of measurements that were kept."""
+    kept = json.loads(file.read_text())
+    for name in dict.fromkeys(one["data"] for one in kept):
+        ones = [one for one in kept if one["data"] == name]
+        found = defaultdict(list)
+        alone = len({one["accuracy"] for one in ones if one["seed"] == 0}) == 1
+        for one in ones:
+            at = "top-4" if alone else f"{one['accuracy']:g}"
+            measured = {key: one[key] for key in one if key not in ("data", "seed")}
+            found[one["method"], at].append(Measured(**measured))
+        show(name, found, any(one["promised_size"] >= 0 for one in ones))
+
+
+def show(name: str, found: dict[tuple[str, str], list[Measured]], promised: bool) -> None:
     columns = list(dict.fromkeys(at for _, at in found))
     methods = list(dict.fromkeys(method for method, _ in found))
-    print(f"\n## {name}: mean size at accuracy, mean ± spread over seeds ({took:.0f} s)\n")
+    seeds = len(found[methods[0], columns[0]])
+    print(f"\n## {name}: mean size at accuracy, mean ± spread over {seeds} seeds\n")
     print(f"| method | {' | '.join(columns)} | fit s |")
     print("|---|" + "---|" * (len(columns) + 1))
     for method in methods:
@@ -154,11 +171,11 @@ def show(
                 cells.append(f"{size} at {accuracy}")
             else:
                 cells.append(spread(ones, "size"))
-        seconds = np.mean([one.fit_seconds for one in found[method, columns[0]]])  # type: ignore[attr-defined]
+        seconds = np.mean([one.fit_seconds for one in found[method, columns[0]]])
         print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
 
 
-def spread(ones: list[object], what: str) -> str:
+def spread(ones: list[Measured], what: str) -> str:
     values = np.array([getattr(one, what) for one in ones])
     digits = 4 if "accuracy" in what else 3
     return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
