@@ -61,6 +61,22 @@ def demo(
     typer.echo(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)")
 
 
+@app.command()
+def theory(
+    depth: Annotated[int, typer.Option(help="Search so many times as deep.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+) -> None:
+    """Try to break every theorem of the paper; print the verdicts and the counter-examples.
+
+    Takes about a minute at depth 1.
+    """
+    from shortlist.theory import verify
+
+    begun = time.monotonic()
+    typer.echo(str(verify(depth=depth, seed=seed)))
+    typer.echo(f"\n{time.monotonic() - begun:.0f} s")
+
+
 def _table(one: Demonstration) -> Table:
     found = one.found
     table = Table(

@@ -1,0 +1,81 @@
+"""The paper's theory as code: regrets, bounds, Bayes selectors, gaps, and a search for what fails.
+
+`docs/theory.md` has the statements in their right form, the proofs and the counter-examples.
+"""
+
+from __future__ import annotations
+
+from shortlist.theory._verify import Report, Row, verify
+from shortlist.theory.bayes import bayes_choice, deterministic_choice
+from shortlist.theory.bounds import (
+    cost_sensitive_bound,
+    gamma,
+    generalization_bound,
+    lipschitz,
+    loss_bound,
+    psi,
+    psi_inverse,
+    rademacher_linear,
+    rate,
+    realizable_bound,
+    top_k_bound,
+)
+from shortlist.theory.certificates import (
+    Certificate,
+    certificate,
+    gce_threshold,
+    not_consistent,
+)
+from shortlist.theory.gaps import (
+    FiniteDistribution,
+    max_loss_example,
+    minimizability_gap,
+    top_two_example,
+)
+from shortlist.theory.regret import (
+    best_top_k_error,
+    cardinality_regret,
+    expected_costs,
+    hypothesis_words,
+    surrogate_error,
+    surrogate_infimum,
+    surrogate_regret,
+    top_k_error,
+    top_k_regret,
+)
+
+__all__ = [
+    "Certificate",
+    "FiniteDistribution",
+    "Report",
+    "Row",
+    "bayes_choice",
+    "best_top_k_error",
+    "cardinality_regret",
+    "certificate",
+    "cost_sensitive_bound",
+    "deterministic_choice",
+    "expected_costs",
+    "gamma",
+    "gce_threshold",
+    "generalization_bound",
+    "hypothesis_words",
+    "lipschitz",
+    "loss_bound",
+    "max_loss_example",
+    "minimizability_gap",
+    "not_consistent",
+    "psi",
+    "psi_inverse",
+    "rademacher_linear",
+    "rate",
+    "realizable_bound",
+    "surrogate_error",
+    "surrogate_infimum",
+    "surrogate_regret",
+    "top_k_bound",
+    "top_k_error",
+    "top_k_regret",
+    "top_two_example",
+    "verify",
+]

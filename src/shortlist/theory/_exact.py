@@ -1,0 +1,76 @@
+"""Exact arithmetic: fractions, and intervals of fractions where roots come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+DIGITS = 40
+"""Significant digits of a root's bounds."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `low` to `high`, two fractions.
+
+    >>> x = Interval.of(2).power(Fraction(1, 2))
+    >>> x.low**2 < 2 < x.high**2, float(x.high - x.low) < 1e-35
+    (True, True)
+    """
+
+    low: Fraction
+    high: Fraction
+
+    @classmethod
+    def of(cls, value: Fraction | int) -> Interval:
+        """The interval of one number."""
+        return cls(Fraction(value), Fraction(value))
+
+    def __add__(self, other: Interval | Fraction | int) -> Interval:
+        other = other if isinstance(other, Interval) else Interval.of(other)
+        return Interval(self.low + other.low, self.high + other.high)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __sub__(self, other: Interval | Fraction | int) -> Interval:
+        return self + -(other if isinstance(other, Interval) else Interval.of(other))
+
+    def __mul__(self, other: Interval | Fraction | int) -> Interval:
+        other = other if isinstance(other, Interval) else Interval.of(other)
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Interval(min(ends), max(ends))
+
+    def power(self, exponent: Fraction) -> Interval:
+        """Of numbers that are not negative, to a positive exponent."""
+        if self.low < 0 or exponent <= 0:
+            raise ValueError(f"{self} to the power {exponent}")
+        return Interval(_power(self.low, exponent)[0], _power(self.high, exponent)[1])
+
+    def __lt__(self, other: Interval) -> bool:
+        """Whether every number here is less than every number there."""
+        return self.high < other.low
+
+
+def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
+    """Bounds of x^exponent that differ in the last of `DIGITS` significant digits."""
+    y, degree = x**exponent.numerator, exponent.denominator
+    if degree == 1 or y == 0:
+        return y, y
+    # 10^-places is a unit in the last of the digits, or less.
+    size = len(str(y.denominator)) - len(str(y.numerator))
+    places = DIGITS + max(0, size // degree + 1)
+    root = _floor_root(y.numerator * 10 ** (degree * places) // y.denominator, degree)
+    return Fraction(root, 10**places), Fraction(root + 1, 10**places)
+
+
+def _floor_root(x: int, degree: int) -> int:
+    """The largest r with r^degree <= x, by Newton's method from above."""
+    if x == 0:
+        return 0
+    r = 1 << -(-x.bit_length() // degree)
+    while True:
+        closer = ((degree - 1) * r + x // r ** (degree - 1)) // degree
+        if closer >= r:
+            return r
+        r = closer
