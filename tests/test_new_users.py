@@ -57,7 +57,7 @@ def test_a_loss_of_another_kind_is_refused() -> None:
         (lambda: selector(device="gpu").fit(SCORES, Y), "device = 'gpu' is not to be had"),
         (lambda: selector().fit(scipy.sparse.csr_array(SCORES), Y), r"sparse.*\.toarray\(\)"),
         (lambda: selector().fit([["car", "bus"]], [0]), "numbers.*Ranking.from_candidates"),
-        (lambda: selector().fit(SCORES, Y[:, None]), r"shape \(300, 1\): y\.ravel\(\)\?"),
+        (lambda: selector().fit(SCORES, Y[:, None]), r"shape \(300, 1\): np\.ravel\(y\)\?"),
         (lambda: sl.ShortlistClassifier(Ridge()).fit(X, Y), r"Ridge\(\) is a regressor"),  # type: ignore[arg-type]
         (lambda: sl.ShortlistClassifier(method="topk").fit(X, Y), "set predictor.*got 'topk'"),  # type: ignore[arg-type]
         (

@@ -42,6 +42,8 @@ def to_tensor(x: object, name: str) -> Tensor:
         array = np.asarray(x)
     except ValueError as error:
         raise ValueError(f"{name} is not a rectangular array: {error}") from error
+    if array.dtype == object and _has_numbers(x):  # a frame of floats beside booleans, or Float64
+        array = np.asarray(x.to_numpy(dtype=np.float64, na_value=np.nan))  # type: ignore[attr-defined]
     if array.dtype.kind not in "biuf":
         advice = "keep only the columns of numbers"
         if name == "scores":
@@ -58,6 +60,12 @@ def to_tensor(x: object, name: str) -> Tensor:
     with warnings.catch_warnings():  # a read-only array is fine: nothing here writes to its input
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+def _has_numbers(x: object) -> bool:
+    """Whether all columns of a pandas frame are numbers, or booleans."""
+    kinds = [getattr(dtype, "kind", "O") for dtype in getattr(x, "dtypes", [])]
+    return bool(kinds) and all(kind in "biuf" for kind in kinds)
 
 
 def to_kind(x: Tensor, kind: Kind) -> Array:

@@ -32,12 +32,14 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     if array.ndim != 1:
         raise ValueError(
             f"{name} must be one label for each row, of shape (rows,); got shape {array.shape}"
-            + (f": {name}.ravel()?" if array.ndim == 2 and array.shape[1] == 1 else "")
+            + (f": np.ravel({name})?" if array.ndim == 2 and array.shape[1] == 1 else "")
         )
     if array.dtype.kind == "f":
+        numbers = array.astype(np.float64)
+        whole = bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
         raise ValueError(
             f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
-            f"strings or other hashables: {name}.astype(int)?"
+            f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
         )
     return array
 
@@ -57,6 +59,20 @@ def column_names(scores: object) -> list[str] | None:
     """The names of a frame's columns, if it has any; numbered columns have none."""
     columns = list(getattr(scores, "columns", []))
     return columns if columns and all(isinstance(c, str) for c in columns) else None
+
+
+def check_columns(features: object, known: list[str] | None) -> None:
+    """Raise if a frame's columns are not those that fit saw, in the same order."""
+    names = column_names(features)
+    if names is None or known is None or names == known:
+        return
+    at = next((i for i, (a, b) in enumerate(zip(names, known, strict=False)) if a != b), None)
+    if at is None:  # as_features says that there are more, or fewer
+        return
+    raise ValueError(
+        f"column {at} of features is {names[at]!r}, but fit saw {known[at]!r} there; give the same "
+        "columns in the same order"
+    )
 
 
 class Classes:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from shortlist._arrays import ArrayLike, as_features, check_probability, row_ind
 from shortlist._labels import label_array
 from shortlist._progress import Show, track
 from shortlist._settings import seed_of
+from shortlist._warnings import warn
 from shortlist.conformal import SplitConformal
 from shortlist.frontier import Frontier
 from shortlist.guarantee import UnreachableError
@@ -31,6 +33,7 @@ from shortlist.selectors import (
     Shortlister,
 )
 from shortlist.selectors._promise import hold_out
+from shortlist.selectors._seen import Seen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,8 +150,8 @@ def compare(
     scores, y, features
         Scores of rows that the classifier did not train on, labels, and features if there are any.
     test : (scores, y, features) or float
-        The rows to judge by (features may be left out or None), or the share of the rows given
-        that is kept for it.
+        The rows to judge by (without features if the others have none), or the share of the rows
+        given that is kept for it.
     accuracies : sequence of float
     methods : mapping of names to set predictors, optional
         Default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with
@@ -181,6 +184,14 @@ def compare(
     share = None if calibration is None else check_probability(calibration, "calibration")
     learning, held_out = hold_out(len(known[0]), share, seed)
     learned, kept = _take(known, learning), _take(known, held_out) if len(held_out) else None
+    seen = Seen(known[0]).among(judged[0])
+    if seen:
+        warn(
+            f"{seen:,} of {len(judged[0]):,} test rows are among those to learn from: methods that "
+            "learn much look better than they are"
+        )
+    if methods is not None:
+        _check_methods(methods)
     chosen = dict(default_methods(features is not None, seed) if methods is None else methods)
     if not chosen:
         raise ValueError(f"methods must hold at least one set predictor; got {methods!r}")
@@ -198,6 +209,18 @@ def compare(
     if methods is None or stages:
         _add_rescored(found, learned, kept, judged, ("lac", "raps", "saps") if stages else ("lac",))
     return found
+
+
+def _check_methods(methods: object) -> None:
+    """Raise if it is not a mapping of names to set predictors."""
+    example = '{"LAC": SplitConformal("lac")}'
+    if not isinstance(methods, Mapping):
+        raise ValueError(f"methods must map names to set predictors, as {example}; got {methods!r}")
+    for name, method in methods.items():
+        if not isinstance(method, SetPredictor):
+            raise ValueError(
+                f"methods[{name!r}] must be a set predictor, as in {example}; got {method!r}"
+            )
 
 
 def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor]:
@@ -233,6 +256,11 @@ def _read(
     x = None if features is None else as_features(features, rows=len(ranking))
     all_rows: Rows = (ranking, label_array(y), x)
     if not isinstance(test, tuple | list):
+        if not isinstance(test, Real):
+            raise ValueError(
+                "test must be a share of the rows, or (scores, y, features); got a "
+                f"{type(test).__name__}"
+            )
         share = check_probability(test, "test")
         learning, judging = hold_out(len(ranking), share, seed + 1)
         return _take(all_rows, learning), _take(all_rows, judging)
@@ -420,7 +448,8 @@ def _middle(found: Comparison) -> float:
 def _legend(found: Comparison) -> list[str]:
     """What the columns mean that do not say so themselves."""
     if not _promised(found):
-        return []
+        few = " to calibrate" in found.words
+        return ["", "Nothing can be promised with so few rows to calibrate."] if few else []
     middle = _middle(found)
     error = math.sqrt(middle * (1 - middle) / found.rows)
     return [

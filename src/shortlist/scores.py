@@ -22,6 +22,8 @@ LEAST_LOG_PROBA = -30.0
 """Log-probabilities are floored here, so that a probability of zero is a finite input."""
 SURELY_NOT_BY_CHANCE = 3
 """With fewer classes, logits may well be positive and sum to one."""
+ALMOST = 0.2
+"""Positive scores whose rows sum to one but for this much are probably probabilities."""
 NOT_LISTED = -1e4
 """The logarithm of a place in a list of candidates that has ended: nothing, at any temperature."""
 
@@ -52,8 +54,27 @@ def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
         if log_proba:
             log_proba = high <= slack and _sums_to_one(block.exp(), slack, ranking.is_dense)
         if not (proba or log_proba):
+            _warn_if_almost_proba(ranking)
             return "logits"
     return "proba" if proba else "log_proba"
+
+
+def _warn_if_almost_proba(ranking: Ranking) -> None:
+    """Say so if logits could well be probabilities that were rounded, or clipped."""
+    if not ranking.is_dense:
+        return
+    low = high = 1.0
+    for rows in ranking.blocks():
+        block = ranking.scores_of(rows)
+        least, most = torch.aminmax(block)
+        sums = torch.aminmax(block.sum(dim=1, dtype=torch.float64))
+        low, high = min(low, float(sums.min)), max(high, float(sums.max))
+        if float(least) < 0 or float(most) > 1 or max(1 - low, high - 1) > ALMOST:
+            return
+    warn(
+        f"the scores lie between 0 and 1, and rows sum to {low:.3g} to {high:.3g}: they are taken "
+        'for logits; if they are probabilities, say score_type="proba"'
+    )
 
 
 _RANGE = {"proba": (0.0, 1.0), "log_proba": (-math.inf, 0.0)}
@@ -90,8 +111,12 @@ def _check_range(ranking: Ranking, declared: str) -> None:
         least, most = _RANGE[declared]
         raise ValueError(
             f"score_type = {declared!r}, but the scores run from {found[0]:.4g} to "
-            f"{found[1]:.4g}; {declared} lies between {least:g} and {most:g}. Leave it to "
-            'score_type="auto"?'
+            f"{found[1]:.4g}; {declared} lies between {least:g} and {most:g}. "
+            + (
+                "Divide percentages by 100"
+                if declared == "proba" and found[0] >= 0
+                else 'Leave it to score_type="auto"?'
+            )
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, check_choice, check_weight, row_blocks
+from shortlist._warnings import warn
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.scores import ScoreType, log_columns, score_type, target_columns
 
@@ -82,4 +83,10 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
         optimizer.step(loss)  # type: ignore[no-untyped-call]
     limit = math.log(MOST)
     found = float(log_scale.detach())
+    if found <= -limit:
+        warn(
+            "the scores say next to nothing of the labels: a temperature would be beyond "
+            f"{MOST:g}. Are high scores good, and are the columns in the order of the classes? "
+            "classes=[...] says which column is which"
+        )
     return math.exp(min(max(found, -limit), limit)) if math.isfinite(found) else 1.0

@@ -173,10 +173,11 @@ class SplitConformal(NestedSelector):
             Ask for more: with probability 1 - delta over the draw of the calibration rows, the
             accuracy on all new rows is at least `accuracy`.
         mean_size : float, optional
-            Instead of an accuracy: sets of at most this mean size (Denis and Hebiri, for "lac").
+            Instead of an accuracy: aim at sets of this mean size (Denis and Hebiri, for "lac").
             `promise` says which accuracy is certified.
         by, groups
-            "class" or "group" (with the group of each row): the promise for each of them.
+            "class" or "group" (with the group of each row): the promise for each of them, one by
+            one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)
         point, promise = self._operating_point(accuracy, delta, mean_size, by)

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from shortlist._arrays import ArrayLike
 from shortlist._labels import Classes, column_names, label_array
+from shortlist._warnings import warn
 from shortlist.families import Family
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.scores import ScoreType, check_kind, score_type
+from shortlist.selectors._seen import Seen
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ class SetPredictor(BaseEstimator, ABC):
     classes_: NDArray[np.generic]
     score_type_: ScoreType
     _classes: Classes
+    _seen: Seen | None = None
+    """The rows that were learned from."""
 
     @abstractmethod
     def fit(
@@ -67,6 +71,12 @@ class SetPredictor(BaseEstimator, ABC):
         """Begin a fit: the ranking, the label indices, and what the scores are."""
         ranking = as_ranking(scores)
         if classes is not None:
+            names, given = column_names(scores), label_array(classes, "classes").tolist()
+            if names is not None and names != given and set(names) == set(given):
+                raise ValueError(
+                    f"the scores' columns are {names}, but classes = {given}; leave classes out, "
+                    "or give it in that order"
+                )
             ranking = self._named(ranking, Classes(ranking.n_classes, classes))
         elif ranking.classes.values is None:
             names = column_names(scores)
@@ -111,6 +121,16 @@ class SetPredictor(BaseEstimator, ABC):
                 f"classes are {classes.array().tolist()}; give columns in one order"
             )
         return ranking.with_classes(classes)
+
+    def _warn_if_seen(self, ranking: Ranking) -> None:
+        """Warn if calibration rows are those of the fit."""
+        seen = 0 if self._seen is None else self._seen.among(ranking)
+        if seen:
+            warn(
+                f"{seen:,} of {len(ranking):,} calibration rows are among those that fit learned "
+                "from, so that the accuracy promised may not be kept; calibrate with rows of "
+                "their own"
+            )
 
     def _labelled(self, scores: ArrayLike | Ranking, y: ArrayLike) -> tuple[Ranking, Tensor]:
         ranking = self._ranking(scores)

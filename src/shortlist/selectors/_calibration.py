@@ -14,8 +14,46 @@ from shortlist._arrays import ArrayLike
 from shortlist._labels import Classes, label_array
 from shortlist._warnings import warn
 from shortlist.guarantee import UnreachableError, fewest_rows, threshold
+from shortlist.ranking import Ranking
 
 EVERY_LABEL = "every label, as nothing less can be promised"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of rows made a promise: it holds for others of the same kind."""
+
+    dense: bool
+    depth: int
+    lengths: tuple[int, int]
+    """Of the shortest and of the longest list of candidates."""
+
+    @classmethod
+    def of(cls, ranking: Ranking) -> Shape:
+        listed = ranking.listed()
+        return cls(ranking.is_dense, ranking.depth, (int(listed.min()), int(listed.max())))
+
+    def check(self, ranking: Ranking) -> None:
+        """Raise, or warn, if these rows are of another kind."""
+        kinds = {True: "a score for every class", False: "lists of candidates"}
+        again = "calibrate with rows such as these"
+        if ranking.is_dense != self.dense:
+            raise ValueError(
+                f"the calibration rows had {kinds[self.dense]}, but these have "
+                f"{kinds[ranking.is_dense]}, for which nothing is promised; {again}"
+            )
+        if self.dense and ranking.depth != self.depth:
+            raise ValueError(
+                f"the calibration rows were ranked to depth {self.depth}, but these to "
+                f"{ranking.depth}, for which nothing is promised; {again}"
+            )
+        found, (shortest, longest) = Shape.of(ranking).lengths, self.lengths
+        if not self.dense and (found[0] < shortest or found[1] > longest):
+            warn(
+                f"the calibration rows had lists of {shortest} to {longest} candidates, but these "
+                f"have {found[0]} to {found[1]}: where the lists are made otherwise, the accuracy "
+                f"promised may not be kept; {again}"
+            )
 
 
 @dataclass(frozen=True)
@@ -32,6 +70,8 @@ class Calibration:
     """… and the mean sizes that they give on the first half of the rows."""
     made_for: dict[str, Any]
     """Parameters that the levels depend on, as they were."""
+    shape: Shape
+    """What kind of rows they were."""
     out_of: int | None = None
     """How many rows `fit` was given, if it kept these of them."""
 
@@ -87,13 +127,13 @@ class Conditional:
                     on_unreachable=on_unreachable,
                 )
             except UnreachableError as error:
-                raise UnreachableError(f"{whose}: {error}") from None
+                raise UnreachableError(f"by {by}, {whose}: {error}") from None
 
         shared = pooled[codes]
-        common = of_rows(shared if shared.any() else np.ones_like(shared), f"{by} shared")
+        few = "those with too few rows of their own together"
+        common = of_rows(shared if shared.any() else np.ones_like(shared), few)
         found = [
-            common if pooled[k] else of_rows(codes == k, f"{by} {name!r}")
-            for k, name in enumerate(names)
+            common if pooled[k] else of_rows(codes == k, repr(name)) for k, name in enumerate(names)
         ]
         plural = "classes" if by == "class" else "groups"
         words = f"for each {by} by {counted(len(kept))}"
@@ -113,25 +153,35 @@ class Conditional:
                 )
             words += f"; {few}"
             warn(f"accuracy = {accuracy} by {by}: {few}")
+        absent = [name for k, name in enumerate(names) if not (codes == k).any()]
+        if absent:
+            words += f"; nothing for {_few(absent)}, of which there is no calibration row"
         lost = sum(q == -np.inf for q in found)
         if lost:
             words += f"; for {lost} of {len(names)} {plural} {EVERY_LABEL}"
         return cls(by, torch.tensor([*found, common], dtype=torch.float64), list(names), words)
 
-    def of_rows(self, groups: ArrayLike, rows: int) -> Tensor:
-        """The threshold of each row's group."""
+    def of_rows(self, groups: ArrayLike, rows: int) -> tuple[Tensor, str]:
+        """The threshold of each row's group, and what the promise leaves out, in words."""
         known = {name: code for code, name in enumerate(self.group_names)}
         asked = label_array(groups, "groups").tolist()
         if len(asked) != rows:
             raise ValueError(f"groups has {len(asked)} entries, but the scores have {rows} rows")
         unseen = list(dict.fromkeys(name for name in asked if name not in known))
+        words = ""
         if unseen:
-            few = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
             warn(
-                f"no calibration row is of group {few}: nothing is promised for such groups, and "
-                "they get the threshold that groups share"
+                f"no calibration row is of group {_few(unseen)}: nothing is promised for such "
+                "groups, and they get the threshold of all calibration rows, or of those groups "
+                "that share one"
             )
-        return self.thresholds[[known.get(name, len(known)) for name in asked]]
+            words = f"; nothing for {_few(unseen)}, of which there is no calibration row"
+        return self.thresholds[[known.get(name, len(known)) for name in asked]], words
+
+
+def _few(names: list[object]) -> str:
+    """The first of some names."""
+    return ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
 
 
 def counted(rows: int) -> str:

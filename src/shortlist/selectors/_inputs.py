@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, as_features, check_choice, check_count
+from shortlist._labels import check_columns, column_names
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, sorted_log_proba
 
@@ -24,6 +25,7 @@ class SelectorInputs:
         self.score_type: ScoreType = score_type
         self.score_depth = check_count(score_depth, "score_depth")
         self.n_features: int | None = None
+        self.names: list[str] | None = None
 
     def fit(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
         self.score_depth = min(self.score_depth, ranking.depth)
@@ -36,6 +38,7 @@ class SelectorInputs:
             )
         else:
             self.n_features = as_features(features, rows=len(ranking)).shape[1]
+            self.names = column_names(features)
         return self(ranking, features)
 
     def __call__(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
@@ -45,8 +48,9 @@ class SelectorInputs:
             if features is None:
                 raise ValueError(
                     f"features are missing: fit saw {self.n_features} of them; "
-                    "predict with features=..."
+                    "give features=... here too"
                 )
+            check_columns(features, self.names)
             parts.append(as_features(features, rows=len(ranking), columns=self.n_features))
         if self.inputs != "features":
             parts.append(sorted_log_proba(ranking, self.score_type, self.score_depth))

@@ -22,6 +22,7 @@ from shortlist.networks import Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking, best
 from shortlist.selectors._base import SetPredictor, as_family, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
+from shortlist.selectors._seen import Seen
 from shortlist.training import History, train
 
 Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
@@ -90,6 +91,7 @@ class CardinalityBase(SetPredictor):
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
         self._network, self.history_ = network, history
+        self._seen = Seen(ranking) if network is not None else None
         self._close(ranking, kind)
 
     def _train(

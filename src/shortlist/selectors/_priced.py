@@ -57,16 +57,18 @@ class PricedSelector(NestedSelector):
             Ask for more: with probability 1 - delta over the draw of the calibration rows, the
             accuracy on all new rows is at least `accuracy`.
         mean_size : float, optional
-            Sets of at most this mean size, as accurate as can be; `promise` says which accuracy
-            is certified, and by what.
+            Aim at sets of this mean size, as accurate as can be: it is met, or less, on the
+            calibration rows that choose. `promise` says which accuracy is certified, and by what.
         cost_weight : float, optional
             The paper's lambda: what a unit of cost is worth in accuracy. No accuracy is promised.
         by, groups
-            "class" or "group" (with the group of each row): the promise for each of them.
+            "class" or "group" (with the group of each row): the promise for each of them, one by
+            one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)
         point, promise = self._choose_point(accuracy, delta, mean_size, cost_weight, by)
-        return self._predict(ranking, x, point, promise, groups)
+        promised = NO_PROMISE not in promise
+        return self._predict(ranking, x, point, promise, groups, promised)
 
     def _choose_point(
         self,

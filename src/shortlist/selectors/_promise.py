@@ -28,8 +28,8 @@ from shortlist._arrays import (
     row_index,
     to_kind,
 )
+from shortlist._labels import check_columns, column_names
 from shortlist._settings import seed_of
-from shortlist._warnings import warn
 from shortlist.frontier import Frontier
 from shortlist.guarantee import (
     UnreachableError,
@@ -39,24 +39,24 @@ from shortlist.guarantee import (
     threshold,
     tolerated,
 )
-from shortlist.ranking import Ranking, row_keys
+from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
 from shortlist.selectors._base import SetPredictor
 from shortlist.selectors._calibration import (
     EVERY_LABEL,
     Calibration,
     Conditional,
+    Shape,
     counted,
     group_codes,
 )
 from shortlist.selectors._levels import Block, Levels, label_levels, mean_sizes
+from shortlist.selectors._seen import Seen
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
 """Levels, and sizes for its bands, that a frontier keeps; with more rows it makes levels anew, and
 has no bands."""
-DISTINCT = 0.9
-"""Rows tell whether they were seen before only if this share of them differs from all others."""
 
 
 class NestedSelector(SetPredictor):
@@ -73,8 +73,6 @@ class NestedSelector(SetPredictor):
     random_state: object
 
     _calibration: Calibration | None
-    _learned: Tensor | None
-    """Keys of the rows that were learned from."""
     _levels_follow: ClassVar[tuple[str, ...]] = ("allow_empty",)
     """Parameters that may be set after a fit, but not after a calibration."""
 
@@ -121,8 +119,11 @@ class NestedSelector(SetPredictor):
         """
         self._check()
         ranking, index, kind = self._open(scores, y, classes)
-        x = None if features is None else as_features(features, rows=len(ranking))
+        self._feature_names = column_names(features)
+        x = self._features(features, ranking)
         codes = None if groups is None else group_codes(groups, len(ranking))
+        if self.by == "group" and codes is None and self.calibration is not None:
+            raise ValueError('by = "group" needs the group of each row: fit(..., groups=...)')
         learning, held_out = self._parts(len(ranking))
         at = row_index(learning, len(ranking), ranking.device)
         self._learn(ranking[learning], index[at], kind, _rows_of(x, learning))
@@ -132,7 +133,7 @@ class NestedSelector(SetPredictor):
             kept = None if codes is None else (codes[0][held_out], codes[1])
             held = ranking[held_out]
             self._calibrate(held, index[at], _rows_of(x, held_out), kept, out_of=len(ranking))
-        self._learned = row_keys(ranking[learning]) if self._learns() else None
+        self._seen = Seen(ranking[learning]) if self._learns() else None
         self._close(ranking, kind)
         return self
 
@@ -151,23 +152,11 @@ class NestedSelector(SetPredictor):
         """
         self._check()
         ranking, index = self._labelled(scores, y)
-        x = None if features is None else as_features(features, rows=len(ranking))
+        x = self._features(features, ranking)
         codes = None if groups is None else group_codes(groups, len(ranking))
-        self._warn_if_learned(ranking)
+        self._warn_if_seen(ranking)
         self._calibrate(ranking, index, x, codes)
         return self
-
-    def _warn_if_learned(self, ranking: Ranking) -> None:
-        """Warn if these rows are those of the fit; rows that coincide by chance do not count."""
-        learned = getattr(self, "_learned", None)
-        if learned is None or len(learned.unique()) < DISTINCT * len(learned):
-            return
-        seen = int(torch.isin(row_keys(ranking).cpu(), learned.cpu()).sum())
-        if 2 * seen > len(ranking):
-            warn(
-                f"{seen:,} of {counted(len(ranking))} are among those that fit learned from, so "
-                "that the accuracy promised may not be kept; calibrate with rows of their own"
-            )
 
     def _calibrate(
         self,
@@ -197,6 +186,7 @@ class NestedSelector(SetPredictor):
             mean_sizes=mean_sizes(self._blocks(ranking[chosen], x), candidates),
             made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
             out_of=out_of,
+            shape=Shape.of(ranking),
         )
 
     def _blocks(self, ranking: Ranking, features: Tensor | None) -> Iterator[Block]:
@@ -285,7 +275,7 @@ class NestedSelector(SetPredictor):
         return q, (
             f"mean size {mean_size:g} aimed at by {counted(kept.chose)}; accuracy >= "
             f"{bound} with confidence {float(tolerated(delta))}, certified by "
-            f"{len(certifying):,} others"
+            f"{len(certifying):,} other{'' if len(certifying) == 1 else 's'}"
         )
 
     def _predict(
@@ -295,9 +285,14 @@ class NestedSelector(SetPredictor):
         point: float | Conditional,
         promise: str,
         groups: ArrayLike | None,
+        promised: bool = True,
     ) -> PredictionSets:
         """The sets at a threshold, or at those of each class or group."""
+        if promised:
+            self._calibrated().shape.check(ranking)
         by = point.by if isinstance(point, Conditional) else None
+        if groups is not None and by != "group":
+            raise ValueError('groups came, but the promise is not by group; say by="group"')
         if not isinstance(point, Conditional):
             at = torch.full((len(ranking),), point, dtype=torch.float64)
         elif by == "class":
@@ -305,7 +300,8 @@ class NestedSelector(SetPredictor):
         elif groups is None:
             raise ValueError('by = "group" needs the group of each row: groups=...')
         else:
-            at = point.of_rows(groups, len(ranking))
+            at, unseen = point.of_rows(groups, len(ranking))
+            promise += unseen
         at = at.to(ranking.device)
         flat, sizes = [], []
         for rows, ranked, levels in self._blocks(ranking, features):
@@ -327,10 +323,12 @@ class NestedSelector(SetPredictor):
         """The conformal p-value of every label: (rows, classes).
 
         A label is in the set promised at accuracy 1 - alpha if and only if its p-value is above
-        alpha. (The first label of a row always is, unless `allow_empty=True`.) That is the promise
-        over all rows, whatever `by` is.
+        alpha, as a decimal number (`1 - 0.9` is a little less than 0.1 in floating point). The
+        first label of a row always is, unless `allow_empty=True`. That is the promise over all
+        rows, whatever `by` is.
         """
         ranking, x = self._rows(scores, features)
+        self._calibrated().shape.check(ranking)
         kept = np.sort(self._calibrated().levels)
         outside = float(p_values(kept, np.array([-np.inf]))[0])
         shape = (len(ranking), ranking.n_classes)
@@ -349,14 +347,21 @@ class NestedSelector(SetPredictor):
     ) -> tuple[Ranking, Tensor | None]:
         """Rows to predict, checked."""
         ranking = self._ranking(scores)
-        return ranking, None if features is None else as_features(features, rows=len(ranking))
+        return ranking, self._features(features, ranking)
+
+    def _features(self, features: ArrayLike | None, ranking: Ranking) -> Tensor | None:
+        """Features of the rows, checked; a frame's columns are those of fit, in that order."""
+        if features is None:
+            return None
+        check_columns(features, getattr(self, "_feature_names", None))
+        return as_features(features, rows=len(ranking))
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """Accuracy and mean size at every threshold that matters, on these rows."""
         ranking, index = self._labelled(scores, y)
-        x = None if features is None else as_features(features, rows=len(ranking))
+        x = self._features(features, ranking)
         blocks: Iterable[Block] = self._blocks(ranking, x)
         if len(ranking) * ranking.depth <= BAND_VALUES:
             blocks = list(blocks)  # made once

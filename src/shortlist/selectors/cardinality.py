@@ -281,6 +281,7 @@ class CardinalityPath(CardinalityBase):
         """Judge every member by labelled rows that fit did not see, so that `predict_set` can
         promise an accuracy. Replaces an earlier calibration."""
         ranking, index = self._labelled(scores, y)
+        self._warn_if_seen(ranking)
         choices = list(self._choices(ranking, features))
         hits, sizes = outcomes(self.family_, ranking, index, choices)
         self._judged = Judged.of(self._weights, hits, sizes)

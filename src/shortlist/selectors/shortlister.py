@@ -259,7 +259,7 @@ class Shortlister(PricedSelector):
         self.temperature_, self.history_ = 1 / scale, history
         self.rescored_, self.learned_sizes_ = rescorer is not None, model is not None
         self._rescorer, self._rank_model, self._buckets = rescorer, model, buckets
-        self._kind, self._scale = kind, scale
+        self._kind, self._scale, self._dense = kind, scale, ranking.is_dense
         self._outside = outside if rescorer or model else 0.0
         self._n_features = None if features is None else features.shape[1]
 
@@ -273,6 +273,13 @@ class Shortlister(PricedSelector):
 
     def _start(self, ranking: Ranking) -> _Scored:
         """The rows before it."""
+        learned = self._rescorer is not None or self._rank_model is not None
+        if learned and ranking.is_dense != self._dense:
+            kinds = {True: "a score for every class", False: "lists of candidates"}
+            raise ValueError(
+                f"fit learned from rows with {kinds[self._dense]}, but these have "
+                f"{kinds[ranking.is_dense]}; fit with rows such as these"
+            )
         start = _Scored(ranking, self._kind, self._scale)
         return start.leaving(self._outside) if self._outside else start
 
@@ -302,8 +309,8 @@ class Shortlister(PricedSelector):
             if unused:
                 return None
             raise ValueError(
-                f"features are missing: fit saw {self._n_features} of them; predict with "
-                "features=..."
+                f"features are missing: fit saw {self._n_features} of them; give features=... "
+                "here too"
             )
         checked = as_features(features, columns=self._n_features)
         return None if unused else checked
