@@ -33,7 +33,9 @@ from shortlist.theory.gaps import (
     top_two_example,
 )
 from shortlist.theory.regret import (
+    best_cardinality_error,
     best_top_k_error,
+    cardinality_error,
     cardinality_regret,
     expected_costs,
     hypothesis_words,
@@ -50,7 +52,9 @@ __all__ = [
     "Report",
     "Row",
     "bayes_choice",
+    "best_cardinality_error",
     "best_top_k_error",
+    "cardinality_error",
     "cardinality_regret",
     "certificate",
     "cost_sensitive_bound",

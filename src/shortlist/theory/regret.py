@@ -80,13 +80,22 @@ def expected_costs(p: ArrayLike, costs: ArrayLike) -> Vector:
     return found
 
 
+def cardinality_error(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
+    """The conditional error of the cardinality-aware loss: the expected cost of a choice."""
+    return float(expected_costs(p, costs)[choice])
+
+
+def best_cardinality_error(p: ArrayLike, costs: ArrayLike) -> float:
+    """The least of all choices: `min_k q(k)` (paper, Lemma in the appendix)."""
+    return float(expected_costs(p, costs).min())
+
+
 def cardinality_regret(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     """The conditional regret of the cardinality-aware loss for a choice: `q(choice) - min_k q(k)`.
 
     `costs` are `c(x, k, y) = 1[y not in g_k(x)] + lambda cost(|g_k(x)|)`, normalised or not.
     """
-    q = expected_costs(p, costs)
-    return float(q[choice] - q.min())
+    return cardinality_error(p, costs, choice) - best_cardinality_error(p, costs)
 
 
 def surrogate_error(
