@@ -13,7 +13,7 @@ import numpy as np
 from shortlist.losses import NAMES
 from shortlist.theory._exact import Interval
 from shortlist.theory.bayes import bayes_choice, deterministic_choice
-from shortlist.theory.gaps import FiniteDistribution, minimizability_gap, top_two_example
+from shortlist.theory.gaps import FiniteDistribution, minimizability_gap
 from shortlist.theory.regret import (
     cardinality_regret,
     surrogate_error,
@@ -170,32 +170,59 @@ def _proof(share: int) -> Callable[..., Iterator[tuple[float, str]]]:
 
 
 def _realizable(k: int) -> Callable[..., Iterator[tuple[float, str]]]:
-    def cases(rng: Random, count: int) -> Iterator[tuple[float, str]]:
-        for e in (0.05, 0.1, 0.2):
-            if k == 2:
-                data, separating = top_two_example(e)
-            else:
-                data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0], [1.0, 0.0]])
-                separating = np.array([[1.0, -1.0]])
-            found = minimizability_gap("log", data, starts=1)
-            assert found.weights is not None
-            error = data.top_k_error(found.weights, k) - data.top_k_error(separating, k)
-            yield (math.inf if error > 1e-9 else 1.0), f"e = {e}: top-{k} error {error:g}"
+    """Whether the best logistic model of data that are separable for top-k errs."""
 
-    return cases
+    def separable(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+        data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0], [1.0, 0.0]])
+        found = minimizability_gap("log", data, starts=1)
+        assert found.weights is not None
+        error = data.top_k_error(found.weights, 1)
+        yield (math.inf if error > 0 else 1.0), f"error {error:g}"
+
+    def top_two(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+        for e, c in ((Fraction(1, 20), 4), (Fraction(1, 10), 3)):
+            words = (
+                f"e = {float(e):g} in top_two_example: the weights ({c}, {-c}, 0) log 2, which err "
+                f"with probability {float(e / 2):g}, have a smaller loss than all that do not err"
+            )
+            yield (math.inf if errs_for_less(e, c) else 1.0), words
+
+    return separable if k == 1 else top_two
+
+
+def errs_for_less(e: Fraction, c: int) -> bool:
+    """Whether, in `top_two_example(e)`, the weights `(c, -c, 0) log 2` have a smaller logistic
+    loss than every linear predictor without top-2 error; in integers.
+
+    Without an error label 2 is last at x = 1, so that it ranks above label 1 at x = -1, where
+    label 1 then has a softmax of 1/2 at most: a mean loss of at least log(2) / 2. The weights
+    given have `1 / S = 1 + 2^-c + 2^-2c` for the label on top, and `1 + 2^c + 2^2c` for the last.
+
+    >>> errs_for_less(Fraction(1, 20), 4), errs_for_less(Fraction(1, 20), 0)
+    (True, False)
+    """
+    top = 1 + Fraction(1, 2**c) + Fraction(1, 4**c)
+    last = 1 + 2**c + 4**c
+    # sum of weights * log(1 / S) < log(2) / 2, all times 2 / e.
+    times = 1 / e
+    if times.denominator != 1:
+        raise ValueError(f"1 / e must be whole; got e = {e}")
+    return bool(top ** (2 * times.numerator - 1) * last < 2**times.numerator)
 
 
 def _denis_hebiri(mean: bool) -> Callable[..., Iterator[tuple[float, str]]]:
     """The most accurate sets of size k at most in every row (the k best), or in the mean."""
 
     def cases(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+        rows, n, k = 2, 4, 2
         for _ in range(min(count, 200)):
-            n, k = 4, 2
-            p = np.stack([_draw(rng, n) for _ in range(3)])
-            top = float(np.sort(p, axis=1)[:, -k:].sum(axis=1).mean())
+            counts = rng.integers(0, 10, size=(rows, n)) + np.eye(rows, n, dtype=np.int64)
+            p = [[Fraction(int(c), int(row.sum())) for c in row] for row in counts]
+            top = sum((sum(sorted(row)[-k:], Fraction()) for row in p), Fraction())
             best = top
-            if mean:  # the 3 k most probable labels of all rows together
-                best = float(np.sort(p, axis=None)[-3 * k :].sum() / 3)
-            yield best / top if best > top + 1e-12 else 1.0, f"p = {p.round(3).tolist()}"
+            if mean:  # the most probable labels of all rows together
+                best = sum(sorted(x for row in p for x in row)[-rows * k :], Fraction())
+            words = "; ".join(", ".join(map(str, row)) for row in p)
+            yield float(best / top), f"p = {words}: {best / rows}, not {top / rows}"
 
     return cases
