@@ -58,8 +58,8 @@ def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
     if degree == 1 or y == 0:
         return y, y
     # 10^-places is a unit in the last of the digits, or less.
-    size = len(str(y.denominator)) - len(str(y.numerator))
-    places = DIGITS + max(0, size // degree + 1)
+    bits = y.denominator.bit_length() - y.numerator.bit_length()
+    places = DIGITS + max(0, int(bits * 0.30103) // degree + 2)
     root = _floor_root(y.numerator * 10 ** (degree * places) // y.denominator, degree)
     return Fraction(root, 10**places), Fraction(root + 1, 10**places)
 

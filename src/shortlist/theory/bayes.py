@@ -54,13 +54,15 @@ def deterministic_choice(
 
     The paper's lemma on the deterministic scenario. It asks that `lambda cost <= 1` for every
     set; where that fails, or where no set holds the label, the smallest set may be better, and is
-    what this returns.
+    what this returns. Sets are to be given in order of size.
 
     >>> deterministic_choice(1, [[0], [0, 2], [0, 1, 2]])
     2
     >>> deterministic_choice(1, [[0], [0, 2], [0, 1, 2]], "linear", 0.6)      # a miss is cheaper
     0
     """
+    if not len(sets):
+        raise ValueError("sets must hold at least one set")
     misses = np.array([float(y not in members) for members in sets])
     return _least(misses, [len(members) for members in sets], cost, cost_weight, ties="first")
 
@@ -80,9 +82,18 @@ def _least(
 
 
 def _as_sets(p: NDArray[np.float64], sizes: object) -> list[NDArray[np.intp]]:
-    given = list(sizes)  # type: ignore[call-overload]
+    given = list(sizes) if np.iterable(sizes) else []
     if not given:
-        raise ValueError("sizes must hold at least one size, or one set")
-    if isinstance(given[0], int | np.integer):
+        raise ValueError(f"sizes must hold at least one size, or one set; got {sizes!r}")
+    if all(isinstance(size, int | np.integer) for size in given):
         return [top_k(p, int(size)) for size in given]
-    return [np.asarray(members, dtype=np.intp) for members in given]
+    found = []
+    for members in given:
+        labels = np.asarray(members)
+        if labels.ndim != 1 or (len(labels) and labels.dtype.kind not in "iu"):
+            raise ValueError(f"a set is a list of labels, a size an integer; got {members!r}")
+        distinct = set(labels.tolist())
+        if len(distinct) < len(labels) or not distinct <= set(range(len(p))):
+            raise ValueError(f"a set holds distinct labels from 0 to {len(p) - 1}; got {members!r}")
+        found.append(labels.astype(np.intp))
+    return found

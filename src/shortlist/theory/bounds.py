@@ -30,7 +30,7 @@ def psi(loss: str, t: float, *, n: int = 2, q: float = 0.7) -> float:
     log  (1 - t)/2 log(1 - t) + (1 + t)/2 log(1 + t)
     exp  1 - sqrt(1 - t^2)
     mae  t / n
-    gce  (((1 + t)^a + (1 - t)^a) / 2)^(1/a) - 1) / (q n^q), a = 1 / (1 - q)
+    gce  ((((1 + t)^a + (1 - t)^a) / 2)^(1/a) - 1) / (q n^q), a = 1 / (1 - q)
     ==== =======================================================================
 
     >>> round(psi("log", 1.0), 6), round(psi("exp", 0.6), 12), psi("mae", 0.5, n=10)
@@ -49,15 +49,23 @@ def psi(loss: str, t: float, *, n: int = 2, q: float = 0.7) -> float:
             return t * t / 2 + t**4 / 12
         return sum(s / 2 * math.log(s) for s in (1 - t, 1 + t) if s > 0)
     check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    return float(math.expm1(_log_mean_power(t, 1 / (1 - q)) * (1 - q)) / (q * n**q))
+    return float(math.expm1(_log_mean_power(t, q) * (1 - q)) / (q * n**q))
 
 
-def _log_mean_power(t: float, a: float) -> float:
-    """log(((1 + t)^a + (1 - t)^a) / 2)."""
-    if t < 1e-3:
-        return math.log1p(a * (a - 1) / 2 * t * t * (1 + (a - 2) * (a - 3) / 12 * t * t))
-    low = a * math.log1p(-t) if t < 1 else -math.inf
-    return float(np.logaddexp(a * math.log1p(t), low)) - math.log(2)
+def _log_mean_power(t: float, q: float) -> float:
+    """log(((1 + t)^a + (1 - t)^a) / 2), precise where it is next to nothing."""
+    a, beyond_one = 1 / (1 - q), q / (1 - q)
+    if a * t > 30:
+        return a * math.log1p(t) - math.log(2)  # the other power is lost in rounding
+    if a * t < 0.1:  # all even powers of t, until they no longer count
+        term = total = a * beyond_one / 2 * t * t
+        for j in range(1, 10):
+            term *= (a - 2 * j) * (a - 2 * j - 1) / ((2 * j + 1) * (2 * j + 2)) * t * t
+            total += term
+        return math.log1p(total)
+    up = (1 + t) * math.expm1(beyond_one * math.log1p(t))
+    down = (1 - t) * math.expm1(beyond_one * math.log1p(-t)) if t < 1 else 0.0
+    return math.log1p((up + down) / 2)
 
 
 def psi_inverse(loss: str, regret: float, *, n: int = 2, q: float = 0.7) -> float:
@@ -75,18 +83,14 @@ def psi_inverse(loss: str, regret: float, *, n: int = 2, q: float = 0.7) -> floa
         return n * r
     if loss == "exp":
         return math.sqrt(r * (2 - r))
-    if r == 0:
-        return 0.0
+    small = psi(loss, 1e-9, n=n, q=q)
+    if r < small:  # where psi is c t^2
+        return 1e-9 * math.sqrt(r / small)
 
     def gap(log_t: float) -> float:
         return math.log(psi(loss, math.exp(log_t), n=n, q=q)) - math.log(r)
 
-    # psi is about c t^2 near zero, and never below: a bracket from both sides.
-    middle = 0.5 * math.log(r / psi(loss, 1e-6, n=n, q=q)) + math.log(1e-6)
-    low = min(middle - 5, -1e-9)
-    while gap(low) > 0:
-        low -= 50
-    return math.exp(float(brentq(gap, low, 0.0, xtol=1e-14, rtol=1e-14)))
+    return math.exp(float(brentq(gap, math.log(1e-9), 0.0, xtol=1e-14, rtol=1e-14)))
 
 
 def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> float:
@@ -143,6 +147,7 @@ def top_k_bound(
 
     with `a = 1 / (1 - q)`. "Fails" is for 2 <= k < n; for k = 1 what is published holds, and the
     smaller of the two is given. "None": the loss is not top-k consistent, and infinity is given.
+    Others are cut off at 1, which no regret exceeds; the published ones are given as they are.
 
     Why the published ones fail: the proof pairs the i-th best label with the i-th kept one, and
     uses of the kept one what only the label on top has (a softmax of at least 1/n, a centred
@@ -217,7 +222,14 @@ def rate(
     >>> rate("mae", n=10, k=3)
     (inf, 0.0)
     """
+    check_choice(loss, "loss", NAMES)
+    check_count(n, "n", least=2)
+    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
+    if check_count(k, "k") > n:
+        raise ValueError(f"k = {k} is more than n = {n}")
     m = min(k, n - k)
+    if k == n and not published:
+        return 0.0, 1.0
     if published or (k == 1 and loss not in ("log", "exp")):
         known = {
             "log": (k * math.sqrt(2), 0.5),
@@ -288,26 +300,27 @@ def generalization_bound(
     """
     count = check_count(m, "m")
     spread = math.sqrt(math.log(2 / check_probability(delta, "delta")) / (2 * count))
-    if math.isinf(loss_bound):
-        return math.inf if top_k_bound(loss, 0.0, n=n, k=k, q=q) == math.inf else 1.0
-    regret = (
-        4 * check_weight(rademacher, "rademacher")
-        + 2 * check_weight(loss_bound, "loss_bound") * spread
-        + check_weight(gap, "gap")
-    )
-    return top_k_bound(loss, regret, n=n, k=k, q=q, published=published)
+    for name, value in (("rademacher", rademacher), ("loss_bound", loss_bound)):
+        if value != math.inf:
+            check_weight(value, name)
+    regret = 4 * rademacher + 2 * loss_bound * spread + check_weight(gap, "gap")
+    # More than any surrogate regret says as little as an infinite one.
+    return top_k_bound(loss, min(regret, 1e300), n=n, k=k, q=q, published=published)
 
 
 def loss_bound(
     loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
 ) -> float:
-    """The largest value of a surrogate, if no score exceeds `largest` in absolute value.
+    """What a surrogate never exceeds, if no score exceeds `largest` in absolute value.
+
+    The largest value itself for log and exp; mae, gce and margin are bounded for all scores.
 
     >>> loss_bound("mae", n=10), loss_bound("log", n=10)
     (1.0, inf)
     """
     check_choice(loss, "loss", NAMES)
     check_count(n, "n", least=2)
+    _check_parameters(q, rho)
     if loss == "mae":
         return 1.0
     if loss == "gce":
@@ -318,15 +331,25 @@ def loss_bound(
         return math.inf
     b = check_weight(largest, "largest")
     if loss in ("log", "exp"):
-        u = (n - 1) * math.exp(2 * b)
-        return math.log1p(u) if loss == "log" else u
+        log_u = math.log(n - 1) + 2 * b
+        return float(np.logaddexp(0.0, log_u)) if loss == "log" else _exp(log_u)
     centred = 2 * b * (n - 1) / n  # the most that a centred score can be
     most = {
-        "constrained_exp": math.exp(centred),
+        "constrained_exp": _exp(centred),
         "squared_hinge": (1 + centred) ** 2,
         "hinge": 1 + centred,
     }
     return (n - 1) * most[loss]
+
+
+def _exp(x: float) -> float:
+    """e^x, or infinity where that is too large for a float."""
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _check_parameters(q: float, rho: float) -> None:
+    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
+    check_between("rho", rho, 0.0, math.inf, "above 0")
 
 
 def lipschitz(
@@ -340,6 +363,7 @@ def lipschitz(
     """
     check_choice(loss, "loss", NAMES)
     check_count(n, "n", least=2)
+    _check_parameters(q, rho)
     # Of comp-sum losses the gradient is f(S_y) (S - e_y), whose norm is at most sqrt(2) f(S_y).
     if loss in ("log", "gce", "mae"):
         return math.sqrt(2)
@@ -351,9 +375,9 @@ def lipschitz(
         return math.inf
     b = check_weight(largest, "largest")
     if loss == "exp":
-        return math.sqrt(2) * (1 + (n - 1) * math.exp(2 * b))
+        return math.sqrt(2) * (1 + (n - 1) * _exp(2 * b))
     centred = 2 * b * (n - 1) / n
-    slope = math.exp(centred) if loss == "constrained_exp" else 2 * (1 + centred)
+    slope = _exp(centred) if loss == "constrained_exp" else 2 * (1 + centred)
     return math.sqrt(n - 1) * slope
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 import torch
 
 from shortlist._arrays import check_choice
+from shortlist.losses._common import check_between
 from shortlist.losses._comp_sum import COMP_SUM_KINDS
 from shortlist.theory._exact import Interval
 from shortlist.theory._search import LARGEST, Cases, regrets
@@ -132,11 +133,13 @@ def certificate(loss: str, q: float = 0.7) -> Certificate | None:
     (0.1, True)
     """
     check_choice(loss, "loss", FAILING)
+    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
     if loss in ("mae", "hinge", "margin"):
         powers = (not_consistent(loss, Fraction(1, 10**j)) for j in range(1, 9))
         return next(found for found in powers if found.check())
+    q = float(q)
     for p in _candidates(loss, q):
-        exponent = Fraction(str(q))
+        exponent = Fraction(q).limit_denominator(1000)
         for digits in (1, 2, 3, 5, 8, 12):
             found = Certificate(loss, p, _tied_scores(loss, p, q, digits), exponent)
             if found.check():
@@ -155,6 +158,9 @@ def not_consistent(loss: str, e: Fraction) -> Certificate:
     Fraction(3, 10)
     """
     check_choice(loss, "loss", ("mae", "hinge", "margin"))
+    e = Fraction(e)
+    if not 0 < e < Fraction(1, 3):
+        raise ValueError(f"e must lie between 0 and 1/3; got {e}")
     p = (Fraction(1, 2), Fraction(2, 5), Fraction(1, 10))
     if loss == "mae":
         return Certificate(loss, p, (1 - 3 * e, e, 2 * e))

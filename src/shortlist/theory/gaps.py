@@ -38,9 +38,14 @@ class FiniteDistribution:
     @classmethod
     def of(cls, x: ArrayLike, p: ArrayLike, weights: ArrayLike | None = None) -> FiniteDistribution:
         """From lists; inputs are equally likely if nothing is said."""
-        inputs = np.atleast_2d(np.asarray(x, dtype=np.float64))
+        inputs = np.asarray(x, dtype=np.float64)
+        inputs = inputs[:, None] if inputs.ndim == 1 else inputs  # one feature
         table = np.stack([distribution(row) for row in np.asarray(p, dtype=np.float64)])
-        each = np.full(len(inputs), 1 / len(inputs)) if weights is None else distribution(weights)
+        each = np.full(len(inputs), 1 / len(inputs))
+        if weights is not None:
+            each = np.asarray(weights, dtype=np.float64)
+            if each.ndim != 1 or not (each >= 0).all() or not abs(each.sum() - 1) <= 1e-9:
+                raise ValueError(f"weights must be at least 0 and sum to 1; got {weights!r}")
         if not len(inputs) == len(table) == len(each):
             raise ValueError(f"x has {len(inputs)} inputs, p {len(table)}, and weights {len(each)}")
         return cls(inputs, table, each)
@@ -57,9 +62,10 @@ class Gap:
     """What `minimizability_gap` found.
 
     `least` is the least expected error of the hypothesis set, `conditional` the expectation of
-    the least conditional errors; `gap` their difference, and `approximation` the least expected
-    error less that of all functions, which is never smaller. `weights` are the best linear
-    predictor's, where there is one.
+    the least conditional errors; `gap` their difference. `approximation`, the least expected
+    error less that of all functions, is the same here, as complete hypothesis sets have the
+    conditional infima of all functions. `weights` are the best linear predictor's, where there
+    is one.
     """
 
     least: float
@@ -72,8 +78,7 @@ class Gap:
 
     @property
     def approximation(self) -> float:
-        # Complete hypothesis sets have the conditional infima of all functions.
-        return self.least - self.conditional
+        return self.gap
 
 
 def minimizability_gap(

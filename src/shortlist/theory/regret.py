@@ -1,8 +1,9 @@
 """Conditional errors and regrets at one input x, of the target losses and of all surrogates.
 
 Everything is for one distribution `p` over the labels, `p(x, .)`, and one vector of scores. The
-best-in-class errors are those of hypothesis sets that are symmetric and complete (`bounds` says
-what that means): there the infimum over hypotheses is the infimum over all vectors of scores.
+best-in-class errors are those of hypothesis sets that are symmetric and complete
+(`hypothesis_words` says what that means): there the infimum over hypotheses is the infimum over
+all vectors of scores.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shortlist._arrays import check_choice, check_count
 from shortlist.losses import NAMES, from_name
+from shortlist.losses._common import check_between
 from shortlist.losses._comp_sum import COMP_SUM_KINDS
 
 Vector = NDArray[np.float64]
@@ -28,6 +30,14 @@ def distribution(p: ArrayLike) -> Vector:
         raise ValueError(f"p must be the probabilities of two labels or more; got {p!r}")
     if not (array >= 0).all() or not abs(array.sum() - 1) <= 1e-9:
         raise ValueError(f"p must be at least 0 and sum to 1; got {p!r}")
+    return array
+
+
+def _scores(scores: ArrayLike, n: int) -> Vector:
+    """Scores of so many labels (or members of K), checked."""
+    array = np.asarray(scores, dtype=np.float64)
+    if array.shape != (n,) or not np.isfinite(array).all():
+        raise ValueError(f"scores must be finite, one for each of {n} labels; got {scores!r}")
     return array
 
 
@@ -46,7 +56,8 @@ def top_k(values: ArrayLike, k: int) -> NDArray[np.intp]:
 
 def top_k_error(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     """The conditional error of the top-k loss: the probability that the k best miss the label."""
-    return float(1 - distribution(p)[top_k(scores, k)].sum())
+    array = distribution(p)
+    return float(1 - array[top_k(_scores(scores, len(array)), k)].sum())
 
 
 def best_top_k_error(p: ArrayLike, k: int) -> float:
@@ -61,7 +72,8 @@ def top_k_regret(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     0.3
     """
     array = distribution(p)
-    return float(array[top_k(array, k)].sum() - array[top_k(scores, k)].sum())
+    kept = top_k(_scores(scores, len(array)), k)
+    return float(array[top_k(array, k)].sum() - array[kept].sum())
 
 
 def expected_costs(p: ArrayLike, costs: ArrayLike) -> Vector:
@@ -76,13 +88,18 @@ def expected_costs(p: ArrayLike, costs: ArrayLike) -> Vector:
             f"costs must have a row for each member of K and a column for each of {len(array)} "
             f"labels; got shape {table.shape}"
         )
+    if not np.isfinite(table).all():
+        raise ValueError("costs must be finite")
     found: Vector = table @ array
     return found
 
 
 def cardinality_error(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     """The conditional error of the cardinality-aware loss: the expected cost of a choice."""
-    return float(expected_costs(p, costs)[choice])
+    expected = expected_costs(p, costs)
+    if not 0 <= choice < len(expected):
+        raise ValueError(f"choice = {choice!r} is not one of {len(expected)} members")
+    return float(expected[choice])
 
 
 def best_cardinality_error(p: ArrayLike, costs: ArrayLike) -> float:
@@ -113,7 +130,8 @@ def surrogate_error(
     of the members of K.
     """
     array = distribution(p)
-    r = torch.as_tensor(np.asarray(scores, dtype=np.float64))
+    members = len(array) if costs is None else len(expected_costs(p, costs))
+    r = torch.from_numpy(_scores(scores, members))
     module = from_name(
         check_choice(loss, "loss", NAMES),
         q=q,
@@ -125,7 +143,6 @@ def surrogate_error(
     if costs is None:
         target = torch.arange(len(array))
     else:
-        expected_costs(p, costs)  # of the right shape
         target = torch.as_tensor(np.asarray(costs, dtype=np.float64)).T.contiguous()
     return float(module(each, target).numpy() @ array)
 
@@ -164,7 +181,10 @@ def surrogate_infimum(
     """
     check_choice(loss, "loss", NAMES)
     array = distribution(p)
+    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
     cost = None if costs is None else expected_costs(array, costs)
+    if costs is not None and not ((np.asarray(costs) >= 0) & (np.asarray(costs) <= 1)).all():
+        raise ValueError("costs must lie in [0, 1]: divide by 1 + lambda cost(largest size)")
     if loss in COMP_SUM_KINDS:
         return _comp_sum_infimum(loss, array if cost is None else 1 - cost, q)
     return _constrained_infimum(loss, 1 - array if cost is None else cost)
@@ -197,7 +217,9 @@ def _comp_sum_infimum(loss: str, w: Vector, q: float) -> float:
         return float(np.sqrt(w).sum() ** 2 - total)
     if loss == "gce":
         a = 1 / (1 - q)
-        return float((total - (w**a).sum() ** (1 - q)) / q)
+        largest = float(w.max())
+        norm = largest * float(((w / largest) ** a).sum()) ** (1 - q) if largest else 0.0
+        return (total - norm) / q
     return total - float(w.max())
 
 
