@@ -261,7 +261,17 @@ def test_constrained_infima_are_homogeneous_in_the_costs(loss) -> None:
 
 @pytest.mark.parametrize(
     "p",
-    [[1.0], [], 0.5, [[0.5, 0.5]], [0.5, 0.6], [1.2, -0.2], [0.5, math.nan], [0.3, 0.3]],
+    [
+        [1.0],
+        [],
+        0.5,
+        [[0.5, 0.5]],
+        [0.5, 0.6],
+        [1.2, -0.2],
+        [0.5, math.nan],
+        [0.3, 0.3],
+        [0.5, 0.500001],
+    ],
     ids=str,
 )
 def test_what_is_no_distribution_is_refused(p) -> None:
