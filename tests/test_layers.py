@@ -16,7 +16,7 @@ import shortlist
 PACKAGE = Path(shortlist.__file__).parent
 
 ROWS: list[tuple[str, set[str]]] = [
-    ("edges", {"_arrays", "_labels", "_tables", "_progress", "_version", "_warnings"}),
+    ("edges", {"_arrays", "_labels", "_tables", "_progress", "_version", "_warnings", "_writing"}),
     ("sets", {"ranking", "_candidates", "scores", "sets", "families", "costs"}),
     ("losses", {"losses"}),
     ("learning", {"networks", "training", "_settings", "_checkpoint", "linear", "temperature"}),

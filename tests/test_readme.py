@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", "CONTRIBUTING.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/data.md"]
 
 
 def snippets(text: str) -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shortlist._version import __version__
 
 if TYPE_CHECKING:
-    from shortlist import conformal, costs, datasets, guarantee, losses, metrics, theory
+    from shortlist import conformal, costs, datasets, guarantee, losses, metrics, paper, theory
     from shortlist.comparison import Comparison, compare
     from shortlist.conformal import Conformal, DenisHebiri, SplitConformal
     from shortlist.estimator import ShortlistClassifier
@@ -59,11 +59,12 @@ __all__ = [
     "guarantee",
     "losses",
     "metrics",
+    "paper",
     "theory",
     "__version__",
 ]
 
-_MODULES = ("conformal", "costs", "datasets", "guarantee", "losses", "metrics", "theory")
+_MODULES = ("conformal", "costs", "datasets", "guarantee", "losses", "metrics", "paper", "theory")
 _HOME = {
     "Ranking": "ranking",
     "PredictionSets": "sets",

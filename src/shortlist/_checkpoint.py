@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from shortlist._arrays import row_blocks
+from shortlist._writing import written_whole
 
 
 class Checkpoint:
@@ -24,17 +25,12 @@ class Checkpoint:
         self.fingerprint = fingerprint
 
     def save(self, tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> None:
-        """Write aside, then move into place: a reader never sees half a file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        """Keep the state; a reader never sees half a file."""
         metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
-        try:
-            # Copies, since safetensors refuses tensors that share memory (tied weights do).
-            copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
+        # Copies, since safetensors refuses tensors that share memory (tied weights do).
+        copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
+        with written_whole(self.path) as aside:
             save_file(copies, aside, metadata)
-            os.replace(aside, self.path)
-        finally:
-            aside.unlink(missing_ok=True)
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
         """What was saved, or None if nothing was; another training's file is an error."""

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 Show: TypeAlias = bool | Literal["auto"]
 
+
+class Step(Protocol):
+    """Tells that a step is done, or `worth` steps at once, with a word on how it goes."""
+
+    def __call__(self, note: str, worth: int = 1) -> None: ...
+
+
 PATIENCE_S = 1.0
 """A job shorter than this shows nothing."""
 
 
 @contextmanager
-def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str], None]]:
+def track(what: str, total: int, show: Show = "auto") -> Iterator[Step]:
     """Yield a function to be called after each of `total` steps, with a word on how it goes.
 
     "auto" draws on a terminal only, and not where rich is not installed.
@@ -31,7 +38,7 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
     if show not in (True, False, "auto"):
         raise ValueError(f'progress must be True, False or "auto"; got {show!r}')
     if not show or (show == "auto" and not sys.stderr.isatty()):
-        yield lambda note: None
+        yield _silent
         return
     outer = _shown.get()
     if outer is not None:  # a job within a job is a second bar below the first
@@ -44,7 +51,7 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
     except ImportError:
         if show != "auto":
             raise ImportError("progress=True needs rich: pip install 'shortlist[cli]'") from None
-        yield lambda note: None
+        yield _silent
         return
     bars = _Bars(
         progress.Progress(
@@ -55,6 +62,7 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
             progress.TextColumn("{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
+            speed_estimate_period=300,  # steps may be minutes apart
         )
     )
     token = _shown.set(bars)
@@ -66,6 +74,10 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Callable[[str]
         bars.close()
 
 
+def _silent(note: str, worth: int = 1) -> None:
+    """The step of a job that shows nothing."""
+
+
 class _Bars:
     """A bar for each of the jobs under way."""
 
@@ -73,11 +85,11 @@ class _Bars:
         self.progress, self.begun = progress, time.monotonic()
 
     @contextmanager
-    def job(self, what: str, total: int) -> Iterator[Callable[[str], None]]:
+    def job(self, what: str, total: int) -> Iterator[Step]:
         task = self.progress.add_task(what, total=total, note="")
 
-        def step(note: str) -> None:
-            self.progress.update(task, advance=1, note=note)
+        def step(note: str, worth: int = 1) -> None:
+            self.progress.update(task, advance=worth, note=note)
             if not self.progress.live.is_started and time.monotonic() - self.begun > PATIENCE_S:
                 self.progress.start()
 

@@ -1,0 +1,10 @@
+"""The paper's experiments: its figures, computed here, with LAC and the Shortlister beside.
+
+`run` (or `shortlist paper`) fits what the figures need, draws them, and judges the paper's claims.
+"""
+
+from shortlist.paper._figures import FIGURES, Figure, Scale
+from shortlist.paper._results import Results
+from shortlist.paper._study import Report, run
+
+__all__ = ["run", "FIGURES", "Figure", "Report", "Results", "Scale"]

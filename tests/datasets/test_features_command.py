@@ -1,0 +1,386 @@
+"""`shortlist features`, run as a person runs it: archives in, a feature file out."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import archives
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from scipy.io import savemat
+from small_networks import CLOSE, ResNet, seeded
+from typer.testing import CliRunner
+
+import shortlist as sl
+from shortlist.cli import app
+from shortlist.datasets import FeatureFile, extract_features, load, read_cifar10
+
+MODEL = "small_networks:ResNet"
+"""Its weights are random, so that tests which compare two runs give it some."""
+
+
+def features(*arguments: object):
+    return CliRunner().invoke(app, ["features", *map(str, arguments)])
+
+
+def made(path: Path, *arguments: object) -> FeatureFile:
+    """The feature file that the command makes."""
+    result = features(*arguments, "-o", path)
+    assert result.exit_code == 0, result.output
+    return load(path, "features")
+
+
+def refused(*arguments: object) -> str:
+    """The one line that the command complains with."""
+    result = features(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("shortlist: ")
+    return line
+
+
+@pytest.fixture
+def cifar(tmp_path: Path) -> Path:
+    return archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10(per_batch=10))
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "weights.safetensors"
+    save_file(seeded(ResNet).state_dict(), path)
+    return path
+
+
+def test_an_archive_becomes_a_feature_file(cifar: Path, weights: Path, tmp_path: Path) -> None:
+    options = ["--layer", "layer1", "--weights", weights, "--size", 24, "--seed", 3]
+    options += ["--mean", 0.1, 0.2, 0.3, "--std", 1, 2, 4, "--batch-size", 7]
+    file = made(tmp_path / "mine.npz", cifar, "--model", MODEL, *options)
+    assert (len(file.fit), len(file.select), len(file.test)) == (30, 20, 10)
+    assert file.classes.tolist() == archives.NAMES10
+
+    def by_hand(part: str) -> np.ndarray:
+        images = read_cifar10(cifar, part)  # type: ignore[arg-type]
+        settings = {"mean": (0.1, 0.2, 0.3), "std": (1.0, 2.0, 4.0), "size": 24}
+        return extract_features(seeded(ResNet), images, "layer1", **settings)  # type: ignore[arg-type]
+
+    np.testing.assert_allclose(file.test.x, by_hand("test"), atol=CLOSE)
+    assert file.test.y.tolist() == read_cifar10(cifar, "test").y.tolist()
+    # fit and select are the training part in another order, each row with its own label
+    x, y = np.concatenate([file.fit.x, file.select.x]), np.concatenate([file.fit.y, file.select.y])
+    known = by_hand("train")
+    order = [int(np.abs(known - row).sum(1).argmin()) for row in x]
+    assert sorted(order) == list(range(50))
+    assert order != sorted(order)
+    np.testing.assert_allclose(x, known[order], atol=CLOSE)
+    assert y.tolist() == read_cifar10(cifar).y[order].tolist()
+
+
+def test_the_seed_and_the_share(cifar: Path, weights: Path, tmp_path: Path) -> None:
+    options = [cifar, "--model", MODEL, "--weights", weights]
+    a = made(tmp_path / "a.npz", *options)
+    b = made(tmp_path / "b.npz", *options)
+    c = made(tmp_path / "c.npz", *options, "--seed", 1, "--select-share", 0.1)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert len(c.select) == 5
+    assert not np.array_equal(a.fit.x[:5], c.fit.x[:5])
+    assert np.array_equal(a.test.x, c.test.x)
+    assert np.array_equal(a.fit.x, b.fit.x)
+
+
+def test_cifar100_and_svhn(tmp_path: Path) -> None:
+    path = archives.unpacked(tmp_path / "cifar-100-python", archives.cifar100())
+    file = made(tmp_path / "a.npz", path, "--model", MODEL)
+    assert (len(file.fit), len(file.select), len(file.test), len(file.classes)) == (4, 2, 6, 100)
+    rng = np.random.default_rng(0)
+    for part, rows in (("train", 10), ("test", 5)):
+        x = rng.integers(0, 256, (32, 32, 3, rows), dtype=np.uint8)
+        y = np.arange(1, rows + 1)[:, None]
+        savemat(tmp_path / f"{part}_32x32.mat", {"X": x, "y": y})
+    file = made(tmp_path / "b.npz", tmp_path, "--model", MODEL, "--format", "svhn")
+    assert (len(file.fit), len(file.select), file.test.y.tolist()) == (6, 4, [1, 2, 3, 4, 5])
+    alone = made(tmp_path / "c.npz", tmp_path / "train_32x32.mat", "--model", MODEL)
+    assert (len(alone.fit), len(alone.select), len(alone.test)) == (5, 3, 2)
+
+
+def folder(path: Path, classes: str, rows: int) -> Path:
+    rng = np.random.default_rng(0)
+    for name in classes:
+        (path / name).mkdir(parents=True)
+        for i in range(rows):
+            pixels = rng.integers(0, 256, (20 + i, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(path / name / f"{i}.png")
+    return path
+
+
+@pytest.mark.parametrize("test", ["test", "val", None])
+def test_folders(test: str | None, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    if test is None:
+        folder(images, "abc", 10)
+    else:
+        folder(images / "train", "abc", 5)
+        folder(images / test, "bc", 2)
+    file = made(tmp_path / "mine.npz", images, "--model", MODEL, "--size", 16)
+    assert file.classes.tolist() == ["a", "b", "c"]
+    if test is None:
+        assert (len(file.fit), len(file.select), len(file.test)) == (14, 10, 6)
+    else:
+        assert (len(file.fit), len(file.select)) == (9, 6)
+        assert file.test.y.tolist() == [1, 1, 2, 2]
+
+
+def test_images_of_many_sizes_need_one(tmp_path: Path) -> None:
+    images = folder(tmp_path / "images", "ab", 5)
+    line = refused(images, "-o", tmp_path / "x.npz", "--model", MODEL)
+    assert "give a size= to make them alike" in line
+
+
+def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path) -> None:
+    (tmp_path / "sibling.py").write_text("from torch import nn\nWIDTH = 6\n")
+    (tmp_path / "my_model.py").write_text(
+        "from sibling import WIDTH, nn\n"
+        "def net():\n    return nn.Sequential(nn.Conv2d(3, WIDTH, 3), nn.ReLU())\n"
+    )
+    spec = f"{tmp_path / 'my_model.py'}:net"
+    before = list(sys.path)
+    torch.manual_seed(5)
+    state = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3)).state_dict()
+    save_file(state, tmp_path / "w.safetensors")
+    torch.save(state, tmp_path / "w.pt")
+    torch.save({"epoch": 3, "state_dict": state}, tmp_path / "wrapped.pth")
+    torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "parallel.bin")
+    files = [
+        made(tmp_path / f"{i}.npz", cifar, "--model", spec, "--weights", tmp_path / name)
+        for i, name in enumerate(["w.safetensors", "w.pt", "wrapped.pth", "parallel.bin"])
+    ]
+    assert files[0].fit.x.shape == (30, 6)
+    for file in files[1:]:
+        assert np.array_equal(files[0].fit.x, file.fit.x)
+    assert sys.path == before
+
+
+@pytest.mark.filterwarnings("ignore:the scores say next to nothing")
+def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
+    path = tmp_path / "it's mine.npz"
+    archives.tar(cifar, archives.cifar10(per_batch=200))
+    result = features(cifar, "--model", MODEL, "-o", path)
+    first, rest = result.stdout.split("\n", 1)
+    assert re.fullmatch(
+        re.escape(f"{path}: 5 features, 10 classes; 600 rows to fit, 400 to select, 200 to test")
+        + r"   \(\d+ s\)",
+        first,
+    )
+    code = textwrap.dedent(rest.split("Next, in Python:\n")[1])
+    # The whole comparison takes a while, and is tested where it lives.
+    code = code.replace("found = sl.compare(", "found = dict(").replace(
+        "scores[0], file.select.y, features", "a=scores[0], b=file.select.y, features"
+    )
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    found = namespace["found"]
+    assert isinstance(found, dict)
+    assert found["a"].shape == (400, 10)
+    assert [len(part) for part in found["test"]] == [200, 200, 200]
+    methods = {"LAC": sl.SplitConformal("lac")}
+    sl.compare(found["a"], found["b"], found["features"], test=found["test"], methods=methods)
+
+
+def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    path.write_text("precious")
+    line = refused(
+        cifar, "-o", path, "--model", "nothing.at.all:f"
+    )  # found before anything is done
+    assert "is there already" in line
+    assert "--force" in line
+    assert path.read_text() == "precious"
+    # A run that fails leaves the old file, even by force.
+    refused(cifar, "-o", path, "--model", MODEL, "--layer", "nothing", "--force")
+    assert path.read_text() == "precious"
+    assert len(made(path, cifar, "--model", MODEL, "--force").fit) == 30
+    assert sorted(os.listdir(tmp_path)) == ["cifar-10-python.tar.gz", "mine.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "resnet50"], ["a model is torchvision:NAME", "got 'resnet50'"]),
+        (["--model", "no_such_module:f"], ["there is no module 'no_such_module'", ".py:f"]),
+        (["--model", "no_such_file.py:f"], ["there is no file at 'no_such_file.py'"]),
+        (["--model", "small_networks:nothing"], ["small_networks has no function 'nothing'"]),
+        (["--model", "builtins:dict"], ["gave a dict, not an nn.Module"]),
+        (["--model", MODEL, "--layer", "layer2"], ["no layer 'layer2'", "'layer1'"]),
+        (["--model", MODEL, "--format", "mnist"], ["format must be one of 'cifar10'", "'mnist'"]),
+        (["--model", MODEL, "--format", "svhn"], ["not a readable .mat file"]),
+        (["--model", MODEL, "--format", "cifar100"], ["lacks train, meta"]),
+        (["--model", MODEL, "--select-share", "1"], ["select_share must lie strictly between"]),
+        (["--model", MODEL, "--select-share", "0.001"], ["too few", "50 to fit, 0 to select"]),
+        (["--model", MODEL, "--device", "nowhere"], ["device = 'nowhere' is not to be had"]),
+        (["--model", MODEL, "--std", "1", "0", "1"], ["std must be positive"]),
+        (["--model", MODEL, "--size", "1"], ["RuntimeError: ", "Kernel size"]),
+        (["--model", MODEL, "--weights", "nothing.pt"], ["there are no weights at 'nothing.pt'"]),
+    ],
+)
+def test_one_line_for_what_is_wrong(
+    arguments: list[str], words: list[str], cifar: Path, tmp_path: Path
+) -> None:
+    line = refused(cifar, "-o", tmp_path / "mine.npz", *arguments)
+    for word in words:
+        assert word in line
+    assert os.listdir(tmp_path) == [cifar.name]
+
+
+def test_wrong_places(cifar: Path, tmp_path: Path) -> None:
+    assert "ends in .npz" in refused(cifar, "-o", tmp_path / "mine", "--model", MODEL)
+    out = tmp_path / "mine.npz"
+    assert "there is nothing at" in refused(tmp_path / "x", "-o", out, "--model", MODEL)
+    (tmp_path / "empty").mkdir()
+    line = refused(tmp_path / "empty", "-o", out, "--model", MODEL)
+    assert "looks like none of cifar10, cifar100, svhn, folder" in line
+    (tmp_path / "file.zip").write_text("")
+    assert "looks like none of" in refused(tmp_path / "file.zip", "-o", out, "--model", MODEL)
+
+
+def test_weights_that_do_not_fit_or_mean_harm(cifar: Path, tmp_path: Path) -> None:
+    def complaint(name: str) -> str:
+        out = tmp_path / "mine.npz"
+        return refused(cifar, "-o", out, "--model", MODEL, "--weights", tmp_path / name)
+
+    good = seeded(ResNet).state_dict()
+    save_file({k: v for k, v in good.items() if k != "fc.bias"}, tmp_path / "less.safetensors")
+    assert "does not fit ResNet: 1 tensors missing (first: fc.bias)" in complaint(
+        "less.safetensors"
+    )
+    torch.save(good | {"head": torch.zeros(1)}, tmp_path / "more.pt")
+    assert "1 too many (first: head)" in complaint("more.pt")
+    save_file(good | {"fc.bias": torch.zeros(7)}, tmp_path / "other.safetensors")
+    assert "fc.bias is (7,), but must be (5,)" in complaint("other.safetensors")
+    torch.save([1, 2], tmp_path / "list.pt")
+    assert "holds a list, not a state dict" in complaint("list.pt")
+    for name in ("broken.pt", "broken.safetensors"):
+        (tmp_path / name).write_text("nothing of the kind")
+        assert "without running code" in complaint(name)
+    torch.save(archives.Call(os.system, f"touch {tmp_path / 'mark'}"), tmp_path / "trap.pt")
+    assert "trap.pt is not a file of weights that can be read without" in complaint("trap.pt")
+    torch.save(seeded(ResNet), tmp_path / "whole.pt")
+    assert "save model.state_dict()" in complaint("whole.pt")
+    assert not (tmp_path / "mark").exists()
+    assert not (tmp_path / "mine.npz").exists()
+
+
+class Published:
+    """What torchvision says of its weights: here, that images are negated."""
+
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.5, 0.5)
+    crop_size, resize_size = (14,), (18,)
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        assert batch.dtype == torch.uint8
+        top = (batch.shape[-1] - 14) // 2
+        return -batch[..., top : top + 14, top : top + 14] / 255
+
+
+class Library(types.ModuleType):
+    """Stands for torchvision.models and for timm, and for timm.data."""
+
+    def __init__(self) -> None:
+        super().__init__("library")
+        self.asked: list[tuple[str, object]] = []
+        self.DEFAULT = self
+
+    def list_models(self, module: object = None) -> list[str]:
+        return ["small_one", "small_two"]
+
+    def get_model(self, name: str, weights: str | None) -> torch.nn.Module:
+        self.asked.append((name, weights))
+        return seeded(ResNet)
+
+    def create_model(self, name: str, pretrained: bool) -> torch.nn.Module:
+        self.asked.append((name, pretrained))
+        return seeded(ResNet)
+
+    def get_model_weights(self, name: str) -> Library:
+        return self
+
+    def transforms(self) -> Published:
+        return Published()
+
+    def resolve_model_data_config(self, network: torch.nn.Module) -> dict[str, object]:
+        return {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.5), "input_size": (3, 14, 14)}
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    for name in ("torchvision", "torchvision.models", "timm", "timm.data"):
+        monkeypatch.setitem(sys.modules, name, made)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm"])
+def test_published_weights_bring_their_preparation(
+    kind: str, library: Library, cifar: Path, weights: Path, tmp_path: Path
+) -> None:
+    model = ["--model", f"{kind}:small_one"]
+    test = read_cifar10(cifar, "test")
+    known = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.5), "size": 14}
+
+    def expected(**settings: object) -> np.ndarray:
+        return extract_features(seeded(ResNet), test, **settings)  # type: ignore[arg-type]
+
+    def close(name: str, x: np.ndarray, *arguments: object) -> None:
+        file = made(tmp_path / f"{name}.npz", cifar, *model, *arguments)
+        np.testing.assert_allclose(file.test.x, x, atol=CLOSE)
+
+    published = {"transform": Published()} if kind == "torchvision" else known
+    close("published", expected(**published))
+    # What is said explicitly takes the place of its part alone.
+    close("size", expected(**known | {"size": 20}), "--size", 20)
+    close("std", expected(**known | {"std": (1.0, 2.0, 3.0)}), "--std", 1, 2, 3)
+    # Weights of one's own have no published preparation.
+    close("own", expected(), "--weights", weights)
+    asked = ["DEFAULT", "DEFAULT", "DEFAULT", None]
+    if kind == "timm":
+        asked = [True, True, True, False]  # type: ignore[list-item]
+    assert library.asked == [("small_one", a) for a in asked]
+    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:smal_one")
+    assert f"{kind} has no model 'smal_one' among its 2; did you mean 'small_one'" in line
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm"])
+def test_weights_that_cannot_be_fetched(
+    kind: str, library: Library, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*args: object, **kwargs: object) -> None:
+        raise OSError("no route\nto host")
+
+    for name in ("get_model", "create_model"):
+        monkeypatch.setattr(library, name, fetch)
+    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:small_one")
+    assert "published weights of small_one are not to be had (no route); fetch them" in line
+
+
+def test_files_are_decoded_as_the_preparation_needs(library: Library, tmp_path: Path) -> None:
+    """Images of many sizes need no --size where the weights say one."""
+    images = folder(tmp_path / "images", "ab", 5)
+    for kind in ("torchvision", "timm"):
+        file = made(tmp_path / f"{kind}.npz", images, "--model", f"{kind}:small_two")
+        assert file.fit.x.shape == (5, 5)
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm"])
+def test_libraries_that_are_not_here(
+    kind: str, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, kind, None)  # type: ignore[arg-type]
+    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:resnet18")
+    assert f"a model of {kind} needs it: pip install {kind}" in line

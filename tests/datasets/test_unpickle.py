@@ -1,0 +1,143 @@
+"""Pickles of plain data are read as pickle itself reads them; nothing else is run."""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+from pathlib import Path
+
+import archives
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from shortlist.datasets._unpickle import _KNOWN, Refused, read_plain
+
+KINDS = ["|u1", "|i1", "<i2", ">i2", "<i4", "<i8", ">u4", "<f2", "<f4", ">f8", "|b1"]
+arrays = st.sampled_from(KINDS).flatmap(
+    lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
+)
+leaves = st.one_of(
+    st.binary(max_size=300), st.integers(-(2**31), 2**31 - 1), st.booleans(), st.none(), arrays
+)
+plain = st.dictionaries(st.binary(max_size=8), st.recursive(leaves, st.lists, max_leaves=5))
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        # numpy itself forgets the byte order of an empty array
+        a, b = (v.astype(v.dtype.newbyteorder("=")) for v in (a, b))
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and a == b
+
+
+@given(plain, st.integers(2, 5))
+@settings(max_examples=100, deadline=None)
+def test_plain_data_comes_back(value: dict[bytes, object], protocol: int) -> None:
+    assert same(read_plain(pickle.dumps(value, protocol)), value)
+
+
+@given(plain)
+@settings(max_examples=100, deadline=None)
+def test_pickles_of_python_2_are_read_as_pickle_reads_them(value: dict[bytes, object]) -> None:
+    content = archives.python2(value)
+    assert same(pickle.loads(content, encoding="bytes"), value)  # so these archives are true ones
+    assert same(read_plain(content), value)
+
+
+def test_both_orders_in_memory() -> None:
+    for array in (np.arange(6).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))):
+        for content in (archives.python2(array), *(pickle.dumps(array, p) for p in (2, 4, 5))):
+            assert np.array_equal(read_plain(content), array)
+
+
+def test_both_names_of_numpys_core() -> None:
+    value = {b"data": np.arange(5, dtype=np.uint8), b"labels": [np.int64(3), np.int64(1)]}
+    content = pickle.dumps(value, protocol=2)
+    old = content.replace(b"numpy._core.", b"numpy.core.")
+    assert (b"numpy._core." in content) != (b"numpy._core." in old)
+    for one in (content, old):
+        back = read_plain(one)
+        assert isinstance(back, dict)
+        assert np.array_equal(back[b"data"], value[b"data"])
+        assert back[b"labels"] == [3, 1]
+
+
+def test_the_hostile_pickles_would_do_harm(tmp_path: Path) -> None:
+    """The test below tests something: pickle itself runs these."""
+    for name in ("os.system", "python 2", "eval", "exec", "instance", "object", "object array"):
+        mark = tmp_path / name.replace(" ", "_")
+        pickle.loads(archives.hostile(mark)[name][0], encoding="bytes")
+        assert mark.exists(), name
+
+
+@pytest.mark.parametrize("name", list(archives.hostile(Path("mark"))))
+def test_a_hostile_pickle_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    content, word = archives.hostile(tmp_path / "mark")[name]
+    pickletools.dis(content, out=open("/dev/null", "w"))  # noqa: SIM115 - it is a pickle
+    with pytest.raises(Refused) as caught:
+        read_plain(content)
+    assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_what_contains_itself_or_is_very_deep() -> None:
+    circle: list[object] = []
+    circle.append({b"circle": circle})
+    with pytest.raises(Refused, match="contains itself"):
+        read_plain(pickle.dumps(circle, 2))
+    with pytest.raises(ValueError, match="not a readable pickle"):
+        read_plain(b"]" * 100_000 + b"a" * 99_999 + b".")
+    many: list[object] = []
+    for _ in range(60):  # 2 ** 60 lists, if each were looked at as often as it is named
+        many = [many, many]
+    assert isinstance(read_plain(pickle.dumps(many, 2)), list)
+
+
+def test_a_name_is_quoted(tmp_path: Path) -> None:
+    name = "line\nbreak"
+    content = b"\x80\x04\x8c\x02os" + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
+    with pytest.raises(Refused, match=r"'os\.line\\nbreak'"):
+        read_plain(content)
+
+
+def test_a_pickle_leaves_nothing_behind() -> None:
+    """What one pickle does to a stand-in, the next one does not see."""
+    before = dict(_KNOWN)
+    for content, _ in archives.hostile(Path("mark")).values():
+        with pytest.raises(ValueError, match=r".+"):
+            read_plain(content)
+    assert before == _KNOWN
+    assert same(read_plain(pickle.dumps(np.arange(3), 2)), np.arange(3))
+
+
+def attempt(content: bytes) -> object:
+    """What the pickle holds, or the complaint about it."""
+    try:
+        return read_plain(content)
+    except ValueError as error:
+        return str(error)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_pickle_is_refused_or_read(data: st.DataObject) -> None:
+    """Cut anywhere, or with any byte changed: an error of ours, or plain data."""
+    value = {b"data": np.arange(12, dtype=np.uint8).reshape(3, 4), b"labels": [1, 2, 3]}
+    content = bytearray(archives.python2(value))
+    at = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        del content[at:]
+        with pytest.raises(ValueError, match="not a readable pickle"):
+            read_plain(bytes(content))
+        return
+    content[at] ^= data.draw(st.integers(1, 255))
+    outcome = attempt(bytes(content))
+    assert isinstance(outcome, dict | list | bytes | int | np.ndarray | str | None | float)

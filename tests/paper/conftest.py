@@ -1,0 +1,25 @@
+"""The small study, done once for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_study import CLASSES, TINY, write_feature_files
+
+from shortlist.paper import Report, run
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_feature_files(tmp_path_factory.mktemp("data"), list(CLASSES))
+
+
+@pytest.fixture(scope="session")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("paper") / "out"
+
+
+@pytest.fixture(scope="session")
+def report(folder: Path, output: Path) -> Report:
+    return run(folder, output, scale=TINY, workers=2, progress=False)

@@ -1,0 +1,34 @@
+"""A small study: two of the four data sets, all figures, two seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shortlist.datasets import gaussian
+from shortlist.paper import Scale
+
+TINY = Scale(
+    seeds=2,
+    points=3,
+    fixed_weights=(0.1, 0.05),
+    sample_sizes=(100, 200, 300, 400),
+    largest_shortlister=200,
+    epochs=2,
+    classifier_rows=400,
+    test_rows=500,
+)
+CLASSES = {"cifar100": 18, "cifar10": 10}
+
+
+def write_feature_files(folder: Path, names: list[str]) -> Path:
+    """Gaussian classes under the names of the paper's data sets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, name in enumerate(names):
+        data = gaussian(1300, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
+        parts = dict(zip(("fit", "select", "test"), data.split(400, 300), strict=True))
+        arrays = {f"x_{part}": rows.x for part, rows in parts.items()}
+        arrays |= {f"y_{part}": rows.y.astype(np.int16) for part, rows in parts.items()}
+        np.savez(folder / f"{name}.npz", **arrays, classes=np.arange(CLASSES[name]))
+    return folder
