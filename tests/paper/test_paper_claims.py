@@ -52,7 +52,7 @@ def _outcome(name, parameter, sizes, accuracies) -> Outcome:
 
 
 def results(factor: float, **more: object) -> Results:
-    sources = Everywhere("nowhere", 4_000)
+    sources = Everywhere("nowhere", 4_000, 100, 100)
     names = ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6"]
     figures = define(names, sources, SCALE, KNOWN)
     outcomes = {

@@ -23,7 +23,7 @@ from shortlist.theory import (
     top_k_error,
     top_k_regret,
 )
-from shortlist.theory.regret import top_k
+from shortlist.theory.regret import distribution, top_k
 
 few = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -329,3 +329,16 @@ def test_words_are_the_papers_and_a_copy() -> None:
     assert set(words) == {"regular", "symmetric", "complete", "closed under scaling", "realizable"}
     words.clear()
     assert hypothesis_words()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_probabilities_in_low_precision_are_made_to_sum_to_one(dtype):
+    p = np.random.default_rng(0).dirichlet(np.ones(50), 20).astype(dtype)
+    for row in p:
+        found = distribution(row)
+        assert abs(found.sum() - 1) < 1e-12
+        np.testing.assert_allclose(found, row.astype(float), rtol=50 * np.finfo(dtype).eps)
+    with pytest.raises(ValueError, match="sum to 1"):
+        distribution((p[0] * 1.5).astype(dtype))
+    with pytest.raises(ValueError, match="sum to 1"):
+        distribution(np.array([0.5, 0.5 + 1e-6]))  # in double precision that is an error

@@ -18,8 +18,6 @@ TITLES = {
 }
 PLACES = (("cifar100",), ("imagenet", "tinyimagenet"), ("cifar10",), ("svhn",))
 """The four panels of the paper, each with the files that may stand there, the first first."""
-CLASSIFIER_ROWS = 20_000
-TEST_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,8 @@ class Sources:
     folder: str
     gaussian_rows: int
     """To select by; those for the classifier and the test come on top."""
-    classifier_rows: int = CLASSIFIER_ROWS
-    test_rows: int = TEST_ROWS
+    classifier_rows: int
+    test_rows: int
 
     def path(self, name: str) -> Path:
         return Path(self.folder) / f"{name}.npz"

@@ -24,8 +24,16 @@ Vector = NDArray[np.float64]
 
 
 def distribution(p: ArrayLike) -> Vector:
-    """A distribution over labels, checked: not negative, and summing to one."""
-    array = np.asarray(p, dtype=np.float64)
+    """A distribution over labels, checked: not negative, and summing to one.
+
+    Probabilities in single or half precision, as networks give them, are made to sum to one.
+    """
+    given = np.asarray(p)
+    array = given.astype(np.float64)
+    if given.dtype in (np.float32, np.float16) and array.ndim == 1:
+        total = float(array.sum())
+        if abs(total - 1) <= 4 * len(array) * float(np.finfo(given.dtype).eps):
+            array /= total
     if array.ndim != 1 or len(array) < 2:
         raise ValueError(f"p must be the probabilities of two labels or more; got {p!r}")
     if not (array >= 0).all() or not abs(array.sum() - 1) <= 1e-9:
