@@ -28,6 +28,13 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     aside = target.with_name(f".{os.getpid()}.{target.name}")
     try:
         yield aside
+        _flush(aside)
         os.replace(aside, target)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Have the disk hold the file's content before its name, whatever happens to the power."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -147,6 +148,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             (linear.bias.detach() - weight @ standardize.mean.to(torch.float64)).cpu().numpy()
         )
         return self
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the fitted model to a folder; `shortlist.load` reads it. See `shortlist.save`."""
+        from shortlist.saving import save
+
+        return save(self, path, overwrite=overwrite)
 
     def _scores(self, X: ArrayLike) -> Tensor:
         check_is_fitted(self, "coef_")

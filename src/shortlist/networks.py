@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -134,6 +135,27 @@ class Stack(nn.Module):
             biases = torch.stack([layer.bias.detach()[None] for layer in linear])
             self.weights.append(nn.Parameter(weights.contiguous()))
             self.biases.append(nn.Parameter(biases))
+
+    @classmethod
+    def of(
+        cls, weights: Sequence[Tensor], biases: Sequence[Tensor], dropouts: Sequence[float]
+    ) -> Stack:
+        """A stack of known weights (members, inputs, outputs) and biases (members, 1, outputs)."""
+        shapes = [(*w.shape[:1], 1, *w.shape[2:]) for w in weights]
+        chained = all(a.shape[2] == b.shape[1] for a, b in pairwise(weights))
+        if not weights or not chained or [tuple(b.shape) for b in biases] != shapes:
+            raise ValueError(
+                f"weights of shapes {[tuple(w.shape) for w in weights]} and biases of shapes "
+                f"{[tuple(b.shape) for b in biases]} are no stack of perceptrons"
+            )
+        if len(dropouts) != len(weights):
+            raise ValueError(f"{len(dropouts)} shares to drop for {len(weights)} layers")
+        stack = cls.__new__(cls)
+        nn.Module.__init__(stack)
+        stack.members, stack.dropouts = len(weights[0]), list(dropouts)
+        stack.weights = nn.ParameterList(nn.Parameter(w) for w in weights)
+        stack.biases = nn.ParameterList(nn.Parameter(b) for b in biases)
+        return stack
 
     def forward(self, x: Tensor) -> Tensor:
         h = x
