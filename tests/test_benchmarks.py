@@ -137,6 +137,25 @@ def test_every_method(tmp_path: Path) -> None:
     assert 1 < float(lists["LAC"]["top-4"].split()[0]) < 4
 
 
+def test_onnx_latency() -> None:
+    small = [
+        "--rows",
+        "400",
+        "--features",
+        "8",
+        "--classes",
+        "5",
+        "--epochs",
+        "1",
+        "--repeats",
+        "2",
+    ]
+    printed = run("onnx_latency.py", *small)
+    assert "8 features, 5 classes, 300 neighbours" in printed
+    assert "sizes differ in 0 of 400 rows" in printed
+    assert [line.split()[0] for line in printed.splitlines()[3:]] == ["1", "100", "1000"]
+
+
 def test_every_method_with_promises(tmp_path: Path) -> None:
     feature_file(tmp_path / "small.npz", 300, 400, 600)
     top4 = candidates_file(tmp_path / "lists_top5_small.npz", 1200)

@@ -26,7 +26,21 @@ ROWS: list[tuple[str, set[str]]] = [
     ("science", {"theory", "datasets", "paper"}),
     (
         "using",
-        {"comparison", "estimator", "export", "report", "ray", "demo", "cli", "__main__"},
+        {
+            "comparison",
+            "estimator",
+            "export",
+            "report",
+            "ray",
+            "demo",
+            "cli",
+            "__main__",
+            "saving",
+            "_estimators",
+            "_formats",
+            "rows",
+            "_comparison_text",
+        },
     ),
 ]
 LAYER = {module: i for i, (_, modules) in enumerate(ROWS) for module in modules}

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 from shortlist._version import __version__
 
 if TYPE_CHECKING:
-    from shortlist import conformal, costs, datasets, guarantee, losses, metrics, paper, theory
+    from shortlist import (
+        conformal,
+        costs,
+        datasets,
+        export,
+        guarantee,
+        losses,
+        metrics,
+        paper,
+        theory,
+    )
     from shortlist.comparison import Comparison, compare
     from shortlist.conformal import Conformal, DenisHebiri, SplitConformal
     from shortlist.estimator import ShortlistClassifier
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from shortlist.frontier import Frontier
     from shortlist.linear import LinearClassifier
     from shortlist.ranking import Ranking
+    from shortlist.saving import load, save
     from shortlist.selectors import (
         CardinalityPath,
         CardinalitySelector,
@@ -53,9 +64,12 @@ __all__ = [
     "compare",
     "Comparison",
     "fit_temperature",
+    "save",
+    "load",
     "conformal",
     "costs",
     "datasets",
+    "export",
     "guarantee",
     "losses",
     "metrics",
@@ -64,7 +78,17 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = ("conformal", "costs", "datasets", "guarantee", "losses", "metrics", "paper", "theory")
+_MODULES = (
+    "conformal",
+    "costs",
+    "datasets",
+    "export",
+    "guarantee",
+    "losses",
+    "metrics",
+    "paper",
+    "theory",
+)
 _HOME = {
     "Ranking": "ranking",
     "PredictionSets": "sets",
@@ -87,6 +111,8 @@ _HOME = {
     "compare": "comparison",
     "Comparison": "comparison",
     "fit_temperature": "temperature",
+    "save": "saving",
+    "load": "saving",
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +18,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, as_features, check_probability, row_index
+from shortlist._comparison_text import in_words
 from shortlist._labels import label_array
 from shortlist._progress import Show, track
 from shortlist._settings import seed_of
@@ -63,6 +66,24 @@ class Measured:
     predict_seconds: float
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A method's models, and the test rows as they are given to it (re-scored, perhaps)."""
+
+    models: dict[float, SetPredictor]
+    """The one for each accuracy; the same for all, unless the method is tuned for one."""
+    curves: dict[float, Frontier]
+    """Their curves on the test rows."""
+    judged: Rows
+
+    def nearest(self, accuracy: float) -> float:
+        """The accuracy, of those measured, whose model is used for another one."""
+        return min(self.models, key=lambda a: (abs(a - accuracy), a))
+
+    def model(self, accuracy: float) -> SetPredictor:
+        return self.models[self.nearest(accuracy)]
+
+
 @dataclass
 class Comparison:
     """What `compare` found.
@@ -85,6 +106,9 @@ class Comparison:
     measured: list[Measured] = field(default_factory=list)
     curves: dict[str, Frontier] = field(default_factory=dict)
     models: dict[str, SetPredictor] = field(default_factory=dict)
+    row_numbers: NDArray[np.intp] | None = field(default=None, compare=False)
+    """Which of the rows given these are, where `compare` chose them."""
+    _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, method: str, accuracy: float) -> Measured:
         """What was measured of a method at an accuracy."""
@@ -125,8 +149,50 @@ class Comparison:
         ax.legend(loc="lower right", frameon=False)
         return ax
 
+    def report(
+        self,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        title: str = "Prediction sets, compared",
+        examples: Sequence[str] | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write all of it as one page for a browser, which needs no network.
+
+        The curves with their bands, a slider for the accuracy, the table, the hardest classes and
+        those that are taken for each other, examples, and what is promised, in plain words.
+
+        Parameters
+        ----------
+        path : where to write it
+        title : str
+        examples : sequence of str, optional
+            What to show of a row: a text, a file's name. One for each test row, or, where
+            `compare` chose these, for each row that it was given. Default: the row's number.
+        overwrite : bool
+            Whether a file that is there already may be replaced.
+
+        Returns
+        -------
+        Path
+            Where it was written.
+
+        Examples
+        --------
+        >>> import shortlist as sl
+        >>> from tempfile import TemporaryDirectory
+        >>> data = sl.datasets.gaussian(2000)
+        >>> found = sl.compare(data.posterior, data.y, methods={"LAC": sl.SplitConformal("lac")})
+        >>> with TemporaryDirectory() as folder:
+        ...     found.report(f"{folder}/report.html", title="Gaussians").name
+        'report.html'
+        """
+        from shortlist.report import write_report
+
+        return write_report(self, path, title=title, examples=examples, overwrite=overwrite)
+
     def __repr__(self) -> str:
-        return "\n".join([self.words, "", *_lines(self), *_legend(self)])
+        return in_words(self)
 
 
 def compare(
@@ -180,7 +246,7 @@ def compare(
         raise ValueError(f"accuracies must be a list of at least one; got {accuracies!r}")
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
     seed = seed_of(random_state)
-    known, judged = _read(scores, y, features, classes, test, seed)
+    known, judged, numbers = _read(scores, y, features, classes, test, seed)
     share = None if calibration is None else check_probability(calibration, "calibration")
     learning, held_out = hold_out(len(known[0]), share, seed)
     learned, kept = _take(known, learning), _take(known, held_out) if len(held_out) else None
@@ -201,7 +267,7 @@ def compare(
     words = f"{len(learned[0]):,} rows to learn from, "
     words += f"{len(kept[0]):,} to calibrate, " if kept else ""
     words += f"{len(judged[0]):,} to test, {known[0].n_classes} classes"
-    found = Comparison(levels, words, len(judged[0]))
+    found = Comparison(levels, words, len(judged[0]), row_numbers=numbers)
     with track("methods", len(chosen), progress) as step:
         for name, method in chosen.items():
             _measure(found, name, method, learned, kept, judged)
@@ -248,8 +314,9 @@ def _read(
     classes: ArrayLike | None,
     test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None],
     seed: int,
-) -> tuple[Rows, Rows]:
-    """The rows to learn from and the rows to judge by, checked before anything is fitted."""
+) -> tuple[Rows, Rows, NDArray[np.intp] | None]:
+    """The rows to learn from and the rows to judge by, checked before anything is fitted; and
+    which rows the latter were, if they were chosen here."""
     reader = FixedSelector()  # names, labels and messages as everywhere
     ranking, _, kind = reader._open(scores, y, classes)
     reader._close(ranking, kind)
@@ -263,7 +330,7 @@ def _read(
             )
         share = check_probability(test, "test")
         learning, judging = hold_out(len(ranking), share, seed + 1)
-        return _take(all_rows, learning), _take(all_rows, judging)
+        return _take(all_rows, learning), _take(all_rows, judging), judging
     if len(test) not in (2, 3):
         raise ValueError(
             f"test must be (scores, y) or (scores, y, features); got {len(test)} parts"
@@ -280,7 +347,7 @@ def _read(
             test_x = as_features(test_features, rows=len(judged), columns=x.shape[1])
     except ValueError as error:
         raise ValueError(f"test: {error}") from error
-    return all_rows, (judged, label_array(test_y), test_x)
+    return all_rows, (judged, label_array(test_y), test_x), None
 
 
 def _take(rows: Rows, which: NDArray[np.intp]) -> Rows:
@@ -299,6 +366,7 @@ def _measure(
 ) -> None:
     """Fit a method, and measure it at every accuracy."""
     curves: list[Frontier] = []
+    fitted = Fitted({}, {}, judged)
     for accuracy in found.accuracies:
         if not curves or _is_tuned(method):
             begun = time.monotonic()
@@ -306,8 +374,11 @@ def _measure(
             seconds = time.monotonic() - begun
             curve = model.frontier(*judged)
             curves.append(curve)
-        found.measured.append(_at(name, model, accuracy, curve, judged, kept, seconds))
-    found.models[name] = model
+        fitted.models[accuracy], fitted.curves[accuracy] = model, curve
+        promised = kept is not None and _can_promise(model)
+        one = measured_at(name, model, accuracy, curve, judged, promised, seconds)
+        found.measured.append(one)
+    found.models[name], found._fitted[name] = model, fitted
     found.curves[name] = curves[0] if len(curves) == 1 else _union(curves, name)
 
 
@@ -337,19 +408,20 @@ def _can_promise(model: SetPredictor) -> bool:
     return hasattr(model, "calibrate")
 
 
-def _at(
+def measured_at(
     name: str,
     model: SetPredictor,
     accuracy: float,
     curve: Frontier,
     judged: Rows,
-    kept: Rows | None,
+    promised: bool,
     seconds: float,
 ) -> Measured:
+    """A fitted model at one accuracy, with what it promises if it is calibrated."""
     size = float(curve.size_at(accuracy))
     begun = time.monotonic()
     try:
-        if kept is None or not _can_promise(model):
+        if not promised:
             raise UnreachableError("nothing is promised")
         sets = model.predict_set(judged[0], judged[2], accuracy=accuracy)  # type: ignore[call-arg]
     except UnreachableError:
@@ -407,58 +479,3 @@ def _add_rescored(
             random_state=model.random_state,
         )
         _measure(found, f"{score.upper()}, re-scored", method, own, *others)
-
-
-def _lines(found: Comparison) -> list[str]:
-    """The table in plain text."""
-    names = list(found.curves)
-    title = "mean size at accuracy"
-    wide = max(map(len, [title, *names]))
-    sizes = "".join(f"{a:>8g}" for a in found.accuracies)
-    promised, middle = _promised(found), _middle(found)
-    head = f"{title:<{wide}}{sizes}"
-    first = f"{middle:g} promised: accuracy"
-    if promised:
-        head += f" | {first}   size  violation  worst class  single"
-    lines = [f"{head} |  fit s  predict s"]
-    for name in names:
-        line = f"{name:<{wide}}" + "".join(
-            _number(found.at(name, a).size) for a in found.accuracies
-        )
-        one = found.at(name, middle)
-        if promised:
-            line += (
-                f" | {_number(one.promised_accuracy, len(first))}{_number(one.promised_size, 7)}"
-                f"{_number(one.size_stratified_violation, 11)}{_number(one.worst_class, 13)}"
-                f"{_number(one.single_share, 8)}"
-            )
-        lines.append(f"{line} | {one.fit_seconds:6.1f}{_number(one.predict_seconds, 11)}")
-    return lines
-
-
-def _promised(found: Comparison) -> bool:
-    return any(not math.isnan(one.promised_accuracy) for one in found.measured)
-
-
-def _middle(found: Comparison) -> float:
-    """The accuracy whose promise is shown."""
-    return 0.95 if 0.95 in found.accuracies else found.accuracies[0]
-
-
-def _legend(found: Comparison) -> list[str]:
-    """What the columns mean that do not say so themselves."""
-    if not _promised(found):
-        few = " to calibrate" in found.words
-        return ["", "Nothing can be promised with so few rows to calibrate."] if few else []
-    middle = _middle(found)
-    error = math.sqrt(middle * (1 - middle) / found.rows)
-    return [
-        "",
-        f"accuracy: of all test rows (standard error about {error:.1g}), and of the worst class",
-        "violation: by how much it is off at most among sets of similar size",
-        "single: share of sets that hold one label",
-    ]
-
-
-def _number(value: float, width: int = 8) -> str:
-    return f"{'-' if math.isnan(value) else f'{value:.3f}':>{width}}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from inspect import signature
+from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
 import numpy as np
@@ -127,6 +129,33 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.calibration = calibration
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    @classmethod
+    def of(cls, estimator: Classifier, method: SetPredictor) -> ShortlistClassifier:
+        """A classifier and a set predictor that were fitted elsewhere, put together.
+
+        The method takes the classifier's scores, and X as features if it was fitted with any.
+
+        >>> import shortlist as sl
+        >>> fit, select, test = sl.datasets.digits().split(300, 700)
+        >>> h = sl.LinearClassifier(max_epochs=5).fit(fit.x, fit.y)
+        >>> method = sl.SplitConformal("lac").fit(h.decision_function(select.x), select.y)
+        >>> ShortlistClassifier.of(h, method).predict_set(test.x[:2]).promise
+        'accuracy >= 0.95 promised by 525 calibration rows'
+        """
+        check_is_fitted(estimator)
+        check_is_fitted(method, "classes_")
+        model = cls(estimator, method=method)
+        classes = np.asarray(estimator.classes_)
+        if classes.tolist() != np.asarray(method.classes_).tolist():
+            raise ValueError(
+                f"the classifier's classes are {classes.tolist()}, but the method's "
+                f"{np.asarray(method.classes_).tolist()}; fit the method on the classifier's scores"
+            )
+        model.classes_, model.estimator_, model.method_ = classes, estimator, method
+        model._means = None
+        model.n_features_in_ = int(getattr(estimator, "n_features_in_", 0))
+        return model
 
     def _base(self) -> Classifier:
         default: Classifier = LogisticRegression()
@@ -305,6 +334,24 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Accuracy and mean size at every operating point of the method."""
         scores = self._checked(X)
         return self.method_.frontier(scores, _plain(np.asarray(y)), self._filled(X))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the fitted model to a folder; `shortlist.load` reads it. See `shortlist.save`."""
+        from shortlist.saving import save
+
+        return save(self, path, overwrite=overwrite)
+
+    def report(
+        self,
+        X: object,
+        y: ArrayLike,
+        path: str | os.PathLike[str] = "report.html",
+        **options: object,
+    ) -> Path:
+        """Write what the model does on these rows, which `fit` did not see, as one page for a
+        browser; see `SetPredictor.report` for `title`, `examples` and `overwrite`."""
+        scores, labels = self._checked(X), _plain(column_or_1d(y))
+        return self.method_.report(scores, labels, self._filled(X), path, **options)  # type: ignore[arg-type]
 
     @available_if(_base_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: object) -> Array:

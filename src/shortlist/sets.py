@@ -16,6 +16,7 @@ from shortlist.ranking import Ranking
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 NO_PROMISE = "no accuracy is promised"
 
@@ -190,6 +191,54 @@ class PredictionSets:
         import pandas as pd
 
         return pd.DataFrame({"size": self._sizes.cpu().numpy(), "labels": self.labels()})
+
+    def plot_sizes(self, ax: Axes | None = None, **style: object) -> Axes:
+        """Draw how long the lists are: a bar for each size, the share of rows that have it.
+
+        Takes matplotlib axes, or makes some; `style` goes to the bars.
+        """
+        from matplotlib import pyplot as plt
+        from matplotlib.ticker import MaxNLocator
+
+        if not len(self):
+            raise ValueError("there are no rows, and no sizes to draw")
+        axes: Axes = plt.subplots()[1] if ax is None else ax
+        counts = torch.bincount(self._sizes.cpu()).numpy()
+        sizes = np.arange(0 if counts[0] else 1, len(counts))
+        axes.bar(sizes, counts[sizes] / len(self), **{"width": 0.9, **style})  # type: ignore[arg-type]
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel(f"labels in a set (mean {self.mean_size:.4g})")
+        axes.set_ylabel("share of rows")
+        return axes
+
+    def plot_classes(
+        self, y: ArrayLike, ax: Axes | None = None, *, most: int = 40, **style: object
+    ) -> Axes:
+        """Draw the accuracy of each class, lowest first: the share of its rows whose set holds it.
+
+        Takes matplotlib axes, or makes some; `style` goes to the bars. Of more classes than
+        `most`, the lowest are drawn. The dashed line is the accuracy over all rows, and the thin
+        lines are the standard errors of the shares.
+        """
+        from matplotlib import pyplot as plt
+
+        from shortlist.metrics import class_accuracy
+
+        if not len(self):
+            raise ValueError("there are no rows, and no accuracies to draw")
+        shares = class_accuracy(self, y)
+        rows = np.bincount(self._classes.encode(y, rows=len(self)).numpy(), minlength=len(shares))
+        there = np.flatnonzero(rows)
+        lowest = there[np.argsort(shares[there], kind="stable")][: check_count(most, "most")]
+        axes: Axes = plt.subplots()[1] if ax is None else ax
+        errors = np.sqrt(shares[lowest] * (1 - shares[lowest]) / rows[lowest])
+        options = {"xerr": errors, "height": 0.8, "error_kw": {"elinewidth": 0.8}, **style}
+        axes.barh([str(name) for name in self.classes[lowest]], shares[lowest], **options)  # type: ignore[arg-type]
+        axes.axvline(self.accuracy(y), color="black", ls="--", lw=1)
+        axes.invert_yaxis()
+        few = f", the {len(lowest)} lowest of {len(there)}" if len(lowest) < len(there) else ""
+        axes.set_xlabel(f"accuracy of each class{few}")
+        return axes
 
     def _rows(self) -> Tensor:
         return torch.repeat_interleave(

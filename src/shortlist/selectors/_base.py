@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +25,7 @@ from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
 
@@ -64,6 +67,175 @@ class SetPredictor(BaseEstimator, ABC):
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """Accuracy and mean size at every operating point that the method has."""
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the fitted model to a folder; `shortlist.load` reads it. See `shortlist.save`."""
+        from shortlist.saving import save
+
+        return save(self, path, overwrite=overwrite)
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        accuracy: float | None = None,
+        delta: float | None = None,
+        mean_size: float | None = None,
+        cost_weight: float | None = None,
+        by: str | None = None,
+        candidates: int | None = None,
+        dtype: str = "float32",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the fitted model as one ONNX graph, from scores (and features) to sets.
+
+        Needs `pip install 'shortlist[onnx]'`. Scores are not checked in the graph.
+
+        Parameters
+        ----------
+        path : path
+            The file to write. It appears whole or not at all.
+        accuracy, delta, mean_size, cost_weight, by
+            The operating point, as in `predict_set`. None of them: it is an input of the graph,
+            `threshold`, or `member` of a `CardinalityPath`. It is the threshold, not the accuracy,
+            since the rank of an accuracy among the calibration rows is counted in exact
+            arithmetic, which a graph has not; `shortlist.export.threshold_for(model, accuracy=…)`
+            translates, and the file brings a table of common accuracies along.
+        candidates : int, optional
+            For lists of candidates, the length of the longest. Known, and not needed, if the
+            model was calibrated with, or a Shortlister fitted on, such lists.
+        dtype : "float32" or "float64"
+            Type of the inputs `scores` and `features`.
+        overwrite : bool
+            Whether a file of this name may be replaced.
+
+        Returns
+        -------
+        Path
+
+        Notes
+        -----
+        Inputs, each only where the model has a use for it:
+
+        | name | type | shape | |
+        |---|---|---|---|
+        | candidates | int64 | (rows, candidates) | label indices of lists, padded with -1 |
+        | scores | `dtype` | (rows, classes or candidates) | of the kind that fit saw |
+        | features | `dtype` | (rows, columns) | in the order that fit saw |
+        | groups | int64 | (rows,) | by="group": place in `groups` of the metadata; -1: none |
+        | noise | float64 | (rows,) | of randomized scores: uniform in (0, 1] |
+        | threshold | float64 | () | without an operating point; of `cost_weight`, lambda itself |
+        | member | int64 | () | of a path: place in `cost_weights` of the metadata |
+
+        Outputs are `labels`, int64 (rows, longest set), label indices, best first, padded with -1;
+        `sizes`, int64 (rows,); and `index`, int64 (rows,): the member of the family that was
+        chosen. Where every size is a member (`Shortlister`, `SplitConformal`), or sets are no
+        member's (by="class"), it is `sizes - 1`. The metadata have `classes` (JSON), `promise`,
+        `operating_point` (JSON), `score_type`, `model`, `format` and `shortlist_version`.
+
+        Sets are those of `predict_set`, but for rounding: thresholds are lowered by a few
+        millionths, so that labels whose level is the threshold itself stay in their sets, however
+        another runtime rounds it. The promise holds.
+
+        A batch is worked on at once: a Shortlister that re-scores takes memory for rows times
+        neighbours (50,000 at most), so that batches of a thousand rows or so are best.
+
+        `noise` may be any random numbers: the promise holds. `predict_set` makes them of the row
+        itself.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np, onnxruntime, shortlist as sl
+        >>> data = sl.datasets.gaussian(3000)
+        >>> model = sl.SplitConformal("lac").fit(data.posterior, data.y)
+        >>> with TemporaryDirectory() as folder:
+        ...     path = model.export_onnx(f"{folder}/model.onnx", accuracy=0.9)
+        ...     session = onnxruntime.InferenceSession(path)
+        >>> labels, sizes, index = session.run(None, {"scores": np.float32(data.posterior[:1])})
+        >>> sets = model.predict_set(data.posterior[:1], accuracy=0.9)
+        >>> labels[0, : sizes[0]].tolist() == sets.labels()[0]
+        True
+        """
+        from shortlist.export import export_onnx
+
+        return export_onnx(
+            self,
+            path,
+            accuracy=accuracy,
+            delta=delta,
+            mean_size=mean_size,
+            cost_weight=cost_weight,
+            by=by,
+            candidates=candidates,
+            dtype=dtype,
+            overwrite=overwrite,
+        )
+
+    def report(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        title: str | None = None,
+        examples: Sequence[str] | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write what the fitted model does on these labelled rows as one page for a browser, which
+        needs no network. The rows must be others than those of `fit` and `calibrate`.
+
+        Parameters
+        ----------
+        title : str, optional
+        examples : sequence of str, optional
+            What to show of each row: a text, a file's name. Default: the row's number.
+        overwrite : bool
+            Whether a file that is there already may be replaced.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import shortlist as sl
+        >>> data = sl.datasets.gaussian(3000)
+        >>> select, test = data.split(2000)
+        >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
+        >>> with TemporaryDirectory() as folder:
+        ...     model.report(test.posterior, test.y, path=f"{folder}/report.html").name
+        'report.html'
+        """
+        from shortlist.report import report_model
+
+        given = {"title": title, "examples": examples, "overwrite": overwrite}
+        return report_model(self, scores, y, features, path, **given)  # type: ignore[arg-type]
+
+    def plot_promise(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the accuracy that was kept on these labelled rows against the one promised, over
+        many accuracies, and between which limits it falls 19 times in 20 if promises are kept
+        exactly. The rows must be others than those of `fit` and `calibrate`.
+
+        The limits count in that both these rows and the calibration rows are a draw (hits are
+        beta-binomial; binomial where a promise holds with a probability). Above them, lists are
+        longer than need be: at low accuracies as none is empty, or where scores tie.
+
+        Parameters
+        ----------
+        accuracies : sequence of float, optional
+            Default: from 0.5 to 0.999, denser near 1; those that cannot be promised are left out.
+        ax : matplotlib axes, optional
+        """
+        from shortlist.report._plot import plot_promise
+
+        return plot_promise(self, scores, y, features, accuracies=accuracies, ax=ax)
 
     def _open(
         self, scores: ArrayLike | Ranking, y: ArrayLike, classes: ArrayLike | None

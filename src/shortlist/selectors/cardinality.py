@@ -335,21 +335,26 @@ class CardinalityPath(CardinalityBase):
             The probability, over the draw of the calibration rows, that the promise may fail.
         """
         ranking = self._ranking(scores)
+        member, promise = self._chosen(cost_weight, accuracy, delta)
+        choices = self._choices(ranking, features)[member]
+        return self.family_.select(ranking, choices, promise=promise)
+
+    def _chosen(
+        self, cost_weight: float | None, accuracy: float | None, delta: float
+    ) -> tuple[int, str]:
+        """The member that an operating point stands for, and the promise in words."""
         if accuracy is None:
             member = self._member(cost_weight)
-            promise = f"cost_weight = {self._weights[member]:g}; {NO_PROMISE}"
-        elif cost_weight is not None:
+            return member, f"cost_weight = {self._weights[member]:g}; {NO_PROMISE}"
+        if cost_weight is not None:
             raise ValueError(
                 f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them says "
                 "which member to use; give one"
             )
-        elif self._judged is None:
+        if self._judged is None:
             raise ValueError(
                 f"accuracy = {accuracy!r} can be promised after calibrate(scores, y), with rows "
                 "that fit did not see; or give cost_weight=..., which promises none"
             )
-        else:
-            member = self._judged.member(accuracy, delta)
-            promise = self._judged.promise(member, accuracy, delta)
-        choices = self._choices(ranking, features)[member]
-        return self.family_.select(ranking, choices, promise=promise)
+        member = self._judged.member(accuracy, delta)
+        return member, self._judged.promise(member, accuracy, delta)

@@ -1,0 +1,18 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import os
+
+from shortlist.cli import _learning, _looking, _science, _shipping  # noqa: F401 (they add commands)
+from shortlist.cli._app import app
+
+
+def main() -> None:
+    """Run the program."""
+    # Threads that spin while they wait make small steps many times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    app()
+
+
+__all__ = ["app", "main"]

@@ -1,0 +1,266 @@
+"""From scores to a model, and from a model to sets: `fit`, `predict`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shortlist.cli._app import AsJson, Force, app, errors_in_one_line, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shortlist.datasets import FeatureFile, Samples
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.rows import Rows
+    from shortlist.saving import Model
+    from shortlist.selectors import SetPredictor
+    from shortlist.sets import PredictionSets
+
+METHODS = ("shortlister", "lac", "aps", "raps", "saps", "topk", "margin", "plug-in", "paper")
+Data = Annotated[
+    str,
+    typer.Argument(
+        help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def fit(
+    data: Data,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the model.", show_default=False)
+    ],
+    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "shortlister",
+    accuracy: Annotated[
+        float, typer.Option(help="What predict promises unless told otherwise.")
+    ] = 0.95,
+    calibration: Annotated[
+        float | None,
+        typer.Option(help="Share of the rows kept to make promises; default: the method's."),
+    ] = None,
+    score_type: Annotated[
+        str, typer.Option(help="auto, logits, proba or log_proba: what the scores are.")
+    ] = "auto",
+    max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from the scores and labels of rows that the classifier did not train on.
+
+    DATA has scores (rows × classes) and labels y, and features if there are any; or ranked
+    candidates; see docs/data.md for the layouts.
+    """
+    begun = time.monotonic()
+    with errors_in_one_line():
+        from shortlist.datasets import FeatureFile
+        from shortlist.rows import read
+        from shortlist.saving import save
+
+        if output.exists() and not force:
+            raise FileExistsError(
+                f"there is something at {str(output)!r}; say --force to replace it"
+            )
+        given = read(data)
+        has_features = isinstance(given, FeatureFile) or given.features is not None
+        predictor = _method(
+            method, has_features, accuracy, calibration, score_type, max_epochs, seed
+        )
+        model: Model
+        if isinstance(given, FeatureFile):
+            model, rows = _with_classifier(predictor, given, seed), len(given.select)
+        elif given.y is None:
+            raise ValueError(f"{given.name} has no labels: fit needs y")
+        else:
+            rows = len(given)
+            names = None if given.labels is not None else given.classes
+            model = predictor.fit(given.given(), given.y, given.features, classes=names)
+        save(model, output, overwrite=force)
+        kept = getattr(predictor, "_calibration", None)
+    seconds = time.monotonic() - begun
+    found = {
+        "model": str(output),
+        "method": method,
+        "rows": rows,
+        "classes": len(model.classes_),
+        "calibration_rows": None if kept is None else len(kept),
+        "seconds": round(seconds, 2),
+    }
+    promise = "no promise" if kept is None else f"{len(kept):,} rows make promises"
+    text = (
+        f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
+        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} NEW.npz -o sets.parquet "
+        f"--accuracy {accuracy:g}"
+    )
+    say(text, found, as_json)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)],
+    data: Data,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", help=".parquet, .csv or .jsonl; - for JSON lines.", show_default=False
+        ),
+    ],
+    accuracy: Annotated[float | None, typer.Option(help="The accuracy to promise.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="… and the probability with which that may fail.")
+    ] = None,
+    mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
+    cost_weight: Annotated[
+        float | None, typer.Option(help="The paper's lambda; promises nothing.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="class: the promise for each class.")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the prediction set of each row.
+
+    One of --accuracy, --mean-size and --cost-weight chooses the operating point; without one it is
+    that of the fit. If DATA has labels y, it says how accurate the sets were.
+    """
+    begun = time.monotonic()
+    with errors_in_one_line():
+        from shortlist.rows import ENDINGS_OUT, check_output, sets_writer
+        from shortlist.saving import load
+
+        check_output(output, force=force, endings=ENDINGS_OUT)
+        asked: dict[str, object] = {
+            "accuracy": accuracy,
+            "delta": delta,
+            "mean_size": mean_size,
+            "cost_weight": cost_weight,
+            "by": by,
+        }
+        point = {name: value for name, value in asked.items() if value is not None}
+        predictor = load(model)
+        rows = _rows_for(predictor, data)
+        hits = labels = first = 0
+        blocks = rows.blocks()
+        part = next(blocks)
+        sets = _predict(predictor, part, point)
+        with sets_writer(output, sets.promise) as write:
+            while True:
+                write(sets, first)
+                first += len(part)
+                labels += int(sets.sizes.sum())
+                hits += 0 if part.y is None else int(sets.contains(part.y).sum())
+                if first >= len(rows):
+                    break
+                part = next(blocks)
+                sets = _predict(predictor, part, point)
+    size = labels / len(rows)
+    found = {
+        "output": output,
+        "rows": len(rows),
+        "mean_size": size,
+        "promise": sets.promise,
+        "accuracy": None if rows.y is None else hits / len(rows),
+        "seconds": round(time.monotonic() - begun, 2),
+    }
+    known = "" if rows.y is None else f"; {hits / len(rows):.4f} accurate"
+    text = f"{output}: {len(rows):,} sets, {size:.3f} labels on average{known}\n{sets.promise}"
+    if output != "-":
+        say(text, found, as_json)
+    else:
+        typer.echo(text, err=True)
+
+
+def _rows_for(predictor: Model, data: str) -> Rows:
+    """The rows to predict; of a feature file, those of its test part."""
+    from shortlist.datasets import FeatureFile
+    from shortlist.linear import LinearClassifier
+    from shortlist.rows import Rows, read
+    from shortlist.selectors import SetPredictor
+
+    if isinstance(predictor, LinearClassifier):
+        raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
+    given = read(data)
+    if isinstance(given, FeatureFile):
+        if isinstance(predictor, SetPredictor):
+            raise ValueError(
+                f"{given.name} has features, but the model takes scores; fit one on a feature file"
+            )
+        x = _floats(given.test)
+        return Rows(x, None, given.classes[given.test.y], x, given.classes, name=given.name)
+    if not isinstance(predictor, SetPredictor) and given.features is None:
+        raise ValueError(f"{given.name} has no features, which is what this model takes")
+    return given
+
+
+def _predict(predictor: Model, rows: Rows, point: dict[str, object]) -> PredictionSets:
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.selectors import SetPredictor
+
+    if isinstance(predictor, ShortlistClassifier):
+        return predictor.predict_set(rows.features, **point)
+    assert isinstance(predictor, SetPredictor)
+    return predictor.predict_set(rows.given(predictor.classes_), rows.features, **point)
+
+
+def _with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) -> ShortlistClassifier:
+    """A linear classifier on the `fit` part of a feature file, the method on its `select` part."""
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.linear import LinearClassifier
+
+    names = file.classes
+    h = LinearClassifier(random_state=seed).fit(_floats(file.fit), names[file.fit.y])
+    select = file.select
+    x = _floats(select)
+    predictor.fit(h.decision_function(x), names[select.y], x, classes=h.classes_)
+    return ShortlistClassifier.of(h, predictor)
+
+
+def _floats(part: Samples) -> NDArray[np.floating]:
+    return part.x.astype("float32")
+
+
+def _method(
+    name: str,
+    has_features: bool,
+    accuracy: float,
+    calibration: float | None,
+    score_type: str,
+    max_epochs: int | None,
+    seed: int,
+) -> SetPredictor:
+    """The method asked for."""
+    from shortlist._arrays import check_choice
+    from shortlist.conformal import SplitConformal
+    from shortlist.selectors import CardinalityPath, PlugInSelector, Shortlister
+
+    check_choice(name, "method", METHODS)
+    asked: dict[str, object] = {
+        "accuracy": accuracy,
+        "calibration": calibration,
+        "score_type": score_type,
+        "random_state": seed,
+        "max_epochs": max_epochs,
+    }
+    model: SetPredictor
+    if name == "shortlister":
+        model = Shortlister()
+    elif name == "plug-in":
+        model = PlugInSelector(calibration=0.25)
+    elif name == "paper":
+        inputs = "both" if has_features else "scores"
+        model = CardinalityPath(inputs=inputs, cost_weight=0.05, cost_weights=PATH)
+    else:
+        model = SplitConformal(name)
+    known = model.get_params()
+    model.set_params(**{k: v for k, v in asked.items() if k in known and v is not None})
+    return model
+
+
+PATH = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+"""The lambdas of the paper's selectors."""
