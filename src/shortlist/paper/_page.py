@@ -112,7 +112,8 @@ def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
     words = (
         ""
         if floor is None
-        else (f" The best possible, one threshold on the true probabilities, has {_mean(floor)}.")
+        else f" The best possible, one threshold on the true probabilities, has {_mean(floor)}; "
+        "after × stands how many times that a method needs (each seed draws another problem)."
     )
     yield f"{TITLES[panel.data]}, mean size at {AT:.0%}.{words}"
     yield ""
@@ -123,7 +124,7 @@ def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
         if curve in bayes:
             continue
         sizes = {task.rows: _at(results, curve, i) for i, task in enumerate(curve.tasks)}
-        cells = [_mean(sizes[m]) if m in sizes else "" for m in counts]
+        cells = [_cell(sizes[m], floor) if m in sizes else "" for m in counts]
         last = "" if floor is None else f" {_reached(sizes, floor)} |"
         yield f"| {curve.label} | {' | '.join(cells)} |{last}"
     yield ""
@@ -162,6 +163,13 @@ def _against(results: Results, panel: Panel) -> Iterator[str]:
         f"(shorter in {int((own < theirs).sum())} of {len(own)} seeds)."
     )
     yield ""
+
+
+def _cell(sizes: NDArray[np.float64], floor: NDArray[np.float64] | None) -> str:
+    """A mean size, and how it compares with the best possible: seeds draw other problems."""
+    if floor is None:
+        return _mean(sizes)
+    return "-" if np.isnan(sizes).any() else f"{sizes.mean():.3f}, × {_mean(sizes / floor)}"
 
 
 def _at(results: Results, curve: Curve, i: int) -> NDArray[np.float64]:
