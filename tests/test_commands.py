@@ -173,6 +173,7 @@ def test_candidates(tmp_path):
     assert set(lists(tmp_path / "npz.jsonl")[0]) <= set(NAMES.tolist())
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_feature_file_brings_its_own_classifier(tmp_path):
     fit, select, test = DATA.split(300, 300)
     file = sl.datasets.FeatureFile(fit, select, test)

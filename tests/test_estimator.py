@@ -633,3 +633,18 @@ def test_calibrated_anew() -> None:
     assert before < 0.91 < sets.accuracy(y[1400:])
     with pytest.raises(ValueError, match="makes no promise, and cannot be calibrated"):
         wrap().fit(x, y).calibrate(x, y)
+
+
+def test_parts_that_were_fitted_elsewhere_are_put_together() -> None:
+    fit, select, test = sl.datasets.digits().split(300, 700)
+    h = sl.LinearClassifier(max_epochs=3).fit(fit.x, fit.y)
+    scores = h.predict_proba(select.x)
+    for x in (None, select.x):
+        method = sl.Shortlister(max_epochs=2, width=8, folds=2).fit(scores, select.y, x)
+        model = sl.ShortlistClassifier.of(h, method)
+        given = None if x is None else test.x
+        expected = method.predict_set(h.predict_proba(test.x), given).labels()
+        assert model.predict_set(test.x).labels() == expected
+    other = sl.SplitConformal("lac").fit(scores, select.y + 1, classes=range(1, 11))
+    with pytest.raises(ValueError, match="the method's"):
+        sl.ShortlistClassifier.of(h, other)

@@ -134,18 +134,20 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def of(cls, estimator: Classifier, method: SetPredictor) -> ShortlistClassifier:
         """A classifier and a set predictor that were fitted elsewhere, put together.
 
-        The method takes the classifier's scores, and X as features if it was fitted with any.
+        The method must have been fitted on what the classifier gives as `predict_proba` (or, if it
+        has none, `decision_function`); X are the features, if it was fitted with any.
 
         >>> import shortlist as sl
         >>> fit, select, test = sl.datasets.digits().split(300, 700)
         >>> h = sl.LinearClassifier(max_epochs=5).fit(fit.x, fit.y)
-        >>> method = sl.SplitConformal("lac").fit(h.decision_function(select.x), select.y)
+        >>> method = sl.SplitConformal("lac").fit(h.predict_proba(select.x), select.y)
         >>> ShortlistClassifier.of(h, method).predict_set(test.x[:2]).promise
         'accuracy >= 0.95 promised by 525 calibration rows'
         """
         check_is_fitted(estimator)
         check_is_fitted(method, "classes_")
-        model = cls(estimator, method=method)
+        saw_none = isinstance(method, Shortlister) and method._n_features is None
+        model = cls(estimator, method=method, features=None if saw_none else "auto")
         classes = np.asarray(estimator.classes_)
         if classes.tolist() != np.asarray(method.classes_).tolist():
             raise ValueError(

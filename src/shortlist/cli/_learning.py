@@ -217,7 +217,7 @@ def _with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) -> S
     h = LinearClassifier(random_state=seed).fit(_floats(file.fit), names[file.fit.y])
     select = file.select
     x = _floats(select)
-    predictor.fit(h.decision_function(x), names[select.y], x, classes=h.classes_)
+    predictor.fit(h.predict_proba(x), names[select.y], x, classes=h.classes_)
     return ShortlistClassifier.of(h, predictor)
 
 
