@@ -219,7 +219,11 @@ def test_export_runs_elsewhere(folder, tmp_path):
     labels, sizes, _ = session.run(None, {"scores": NEW_SCORES.astype(np.float32)})
     sets = sl.load(folder / "model").predict_set(NEW_SCORES.astype(np.float32), accuracy=0.9)
     assert [NAMES[row[:n]].tolist() for row, n in zip(labels, sizes, strict=True)] == sets.labels()
-    assert "--force" in call("export", folder / "model", "-o", out, code=1) or True
+    before = out.read_bytes()
+    assert "--force" in call("export", folder / "model", "-o", out, code=1)
+    assert out.read_bytes() == before
+    call("export", folder / "model", "-o", out, "--force")
+    assert out.read_bytes() != before  # now the operating point is an input
 
 
 # What goes wrong is said in one line

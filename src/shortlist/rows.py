@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shortlist._arrays import row_blocks
 from shortlist._writing import written_whole
 from shortlist.datasets import FeatureFile, load
+from shortlist.datasets._files import read_archive
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
@@ -94,7 +95,7 @@ def _counts_columns(names: NDArray[np.generic]) -> bool:
 def read(path: str | os.PathLike[str]) -> Rows | FeatureFile:
     """Rows, or, if an .npz file holds the arrays of one, a feature file."""
     if Path(path).suffix == ".npz" and Path(path).is_file():
-        arrays = _archive(Path(path))
+        arrays, _ = read_archive(Path(path))
         if "scores" not in arrays and any(name.startswith("x_") for name in arrays):
             return load(path, "features")
     return read_rows(path)
@@ -113,7 +114,7 @@ def read_rows(path: str | os.PathLike[str]) -> Rows:
         arrays = {one.stem: _array(one) for one in found}
         return from_arrays(arrays, file.name)
     if file.suffix == ".npz":
-        return from_arrays(_archive(file), file.name)
+        return from_arrays(read_archive(file)[0], file.name)
     if file.suffix == ".csv":
         return _from_frame(_csv(file, file.name), file.name)
     if file.suffix == ".parquet":
@@ -122,15 +123,6 @@ def read_rows(path: str | os.PathLike[str]) -> Rows:
         f"{file.name} cannot be read: known are {', '.join(ENDINGS_IN)}, folders of .npy, and - "
         "for CSV on the standard input"
     )
-
-
-def _archive(file: Path) -> dict[str, NDArray[np.generic]]:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # what numpy raises depends on where the damage is
-        words = " ".join(str(error).split())[:150]
-        raise ValueError(f"{file.name} is not a readable .npz file: {words}") from error
 
 
 def _array(file: Path) -> NDArray[np.generic]:
@@ -305,8 +297,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[st
     file = Path(text)
     if file.suffix not in endings:
         raise ValueError(
-            f"{file.name}: the format is told by the ending, one of {', '.join(endings)}; or - for "
-            "JSON lines on the standard output"
+            f"{file.name}: the format is told by the ending, which is one of: {', '.join(endings)}"
         )
     if file.exists() and not force:
         raise FileExistsError(f"there is a file at {text!r} already; say --force to replace it")

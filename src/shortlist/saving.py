@@ -99,9 +99,11 @@ def load(
         if not is_fitted(model):
             raise ModelFileError("the model in it is not fitted")
     except ModelFileError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is not a whole model: {error}") from error
+        raise ModelFileError(f"{os.fspath(path)!r} cannot be loaded: {error}") from error
     except RecursionError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is not a whole model: too deep") from error
+        raise ModelFileError(
+            f"{os.fspath(path)!r} cannot be loaded: it is nested too deep"
+        ) from error
     return model
 
 
@@ -113,7 +115,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
     try:
         document, files = read_model(path)
     except ModelFileError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is not a whole model: {error}") from error
+        raise ModelFileError(f"{os.fspath(path)!r} cannot be loaded: {error}") from error
     known = {key: value for key, value in document.items() if key not in ("state", "files")}
     return {**known, "bytes": sum(map(len, files.values()))}
 

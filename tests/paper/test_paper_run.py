@@ -280,8 +280,10 @@ def test_the_page_has_the_claims_the_pictures_and_the_numbers(report, output, ta
 
 def test_a_page_elsewhere_finds_its_pictures(folder, output, report, tmp_path):
     page = tmp_path / "docs" / "page.md"
+    before = (output / "fig1.svg").read_bytes()
     again = run(folder, output, ["fig1"], scale=TINY, page=page, workers=1, progress=False)
     assert again.page == page
+    assert (output / "fig1.svg").read_bytes() == before  # the same points, the same file
     target = re.search(r"\]\((.*fig1\.png)\)", page.read_text()).group(1)
     assert (page.parent / target).resolve() == (output / "fig1.png").resolve()
 

@@ -109,7 +109,7 @@ def test_out_of_fold_scores_come_back(tmp_path):
         ["ä", "", "日本", 'q"\\', "</script>", "\ud800"],
         [3, 1, 4, 15, 9, 26],
         [("a", 1), ("a", 2), ("b", 1), "c", 5, None],
-        [True, False, "x", 2.5, -1, b"".decode()],
+        ["no", "yes", "x", 2.5, -1, ""],
         np.array(["2020-01-01", "2021-01-01", "2022-01-01", "2023-01-01", "2024-01-01", "NaT"],
                  dtype="datetime64[D]"),
     ],
@@ -117,8 +117,6 @@ def test_out_of_fold_scores_come_back(tmp_path):
 )  # fmt: skip
 def test_classes_of_any_kind(classes, tmp_path):
     values = list(classes)
-    if any(v is True for v in values):
-        values = ["no", "yes", "x", 2.5, -1, ""]
     model = sl.SplitConformal("lac").fit(SCORES, [values[i] for i in Y], classes=values)
     again = sl.load(model.save(tmp_path / "model"))
     assert again.predict_set(NEW).labels() == model.predict_set(NEW).labels()
@@ -355,7 +353,7 @@ def test_documents_that_are_wrong_say_why(lac, tmp_path, change, words):
     with pytest.raises(ModelFileError, match=words) as error:
         sl.load(tmp_path / "model")
     assert "\n" not in str(error.value)
-    assert "model' is not a whole model" in str(error.value)
+    assert "model' cannot be loaded" in str(error.value)
 
 
 def test_absent_foreign_and_deep_files(lac, tmp_path):

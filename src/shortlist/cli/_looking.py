@@ -86,10 +86,12 @@ def compare(
         if output is not None:
             check_output(output, force=force, endings=ENDINGS_OUT)
         rows, judged, names = _parts(data, test, seed)
-        methods = default_methods(rows[2] is not None, seed)
-        for method in methods.values():
-            if max_epochs is not None and "max_epochs" in method.get_params():
-                method.set_params(max_epochs=max_epochs)
+        methods = None  # all that there are, and LAC on re-scored probabilities
+        if max_epochs is not None:
+            methods = default_methods(rows[2] is not None, seed)
+            for method in methods.values():
+                if "max_epochs" in method.get_params():
+                    method.set_params(max_epochs=max_epochs)
         found = run(
             *rows,
             test=judged,

@@ -52,9 +52,11 @@ def export(
     Without an operating point, it becomes an input of the graph.
     """
     with errors_in_one_line():
+        from shortlist.rows import check_output
         from shortlist.saving import load
         from shortlist.selectors import SetPredictor
 
+        check_output(output, force=force, endings=(".onnx",))
         predictor = load(model)
         if not isinstance(predictor, SetPredictor):
             raise ValueError(

@@ -77,7 +77,7 @@ def load(path: str | os.PathLike[str], kind: Kind | None = None) -> DataFile:
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no file at {os.fspath(path)!r}")
-    arrays, strangers = _read(file)
+    arrays, strangers = read_archive(file)
     found = _kind_of(file.name, arrays, strangers)
     if kind is not None and found != kind:
         raise ValueError(
@@ -153,7 +153,7 @@ def _arrays_of(target: Path, file: FeatureFile) -> Arrays:
     return arrays | {"classes": classes}
 
 
-def _read(file: Path) -> tuple[Arrays, list[str]]:
+def read_archive(file: Path) -> tuple[Arrays, list[str]]:
     """All arrays of an .npz file, and the names of what else is in it."""
     try:
         archive = np.load(file, allow_pickle=False)

@@ -23,6 +23,7 @@ AT = 0.95
 
 def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     """Save a figure, once for each of `FORMATS`."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
     rows = -(-len(figure.panels) // figure.columns)
@@ -39,7 +40,8 @@ def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
         with written_whole(path) as aside:
             # Without a date, and with fixed names inside, the same points give the same file.
             metadata = {"Date": None} if ending == "svg" else {"Software": None}
-            canvas.savefig(aside, dpi=150, format=ending, metadata=metadata)
+            with rc_context({"svg.hashsalt": figure.name}):
+                canvas.savefig(aside, dpi=150, format=ending, metadata=metadata)
         saved.append(path)
     return saved
 

@@ -40,13 +40,11 @@ DIFFERENCES = """\
 """
 
 
-def write_page(
-    results: Results, findings: Sequence[Finding], page: Path, folder: Path, seconds: float
-) -> Path:
+def write_page(results: Results, findings: Sequence[Finding], page: Path, folder: Path) -> Path:
     """Write the page; its pictures are in `folder`."""
     pictures = os.path.relpath(folder, page.parent)
     prefix = "" if pictures == "." else f"{Path(pictures).as_posix()}/"
-    lines = [*_head(results, seconds), *_claims(findings), *_samples(results)]
+    lines = [*_head(results), *_claims(findings), *_samples(results)]
     lines += [*_sizes(results), *_losses(results), *_figures(results, prefix)]
     lines += ["## What differs from the paper", "", DIFFERENCES]
     with written_whole(page) as aside:
@@ -54,7 +52,7 @@ def write_page(
     return page
 
 
-def _head(results: Results, seconds: float) -> Iterator[str]:
+def _head(results: Results) -> Iterator[str]:
     seeds = results.scale.seeds
     used = ", ".join(f"{name} {number}" for name, number in versions().items())
     yield "# The paper's experiments, computed here"
@@ -64,8 +62,7 @@ def _head(results: Results, seconds: float) -> Iterator[str]:
     yield (
         "Every figure of *Cardinality-Aware Set Prediction and Top-k Classification* on the data "
         f"at hand, with {'one seed' if seeds == 1 else f'{seeds} seeds'} (numbers are means ± "
-        "standard deviations over them). All selectors together took "
-        f"{_minutes(seconds)} of one core; {used}."
+        f"standard deviations over them); {used}."
     )
     yield ""
     yield "| data | fit | select | test | classes |"
@@ -237,7 +234,3 @@ def _mean(values: NDArray[np.float64], digits: int = 3) -> str:
         return "-"
     spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"

@@ -91,9 +91,8 @@ def run(
     files = [path for figure in defined for path in draw(results, figure, folder)]
     files += results.save(folder)
     findings = judge(results)
-    seconds = sum(outcome.seconds for outcome in outcomes.values())
     target = folder / "paper.md" if page is None else Path(page)
-    return Report(results, findings, files, write_page(results, findings, target, folder, seconds))
+    return Report(results, findings, files, write_page(results, findings, target, folder))
 
 
 def _figures(asked: Sequence[str] | None) -> list[str]:

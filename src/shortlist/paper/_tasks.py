@@ -86,9 +86,6 @@ class Outcome:
             judged_by,
         )
 
-    def frontier(self, name: str = "") -> Frontier:
-        return Frontier(self.accuracy, self.mean_size, self.parameter, self.parameter_name, name)
-
 
 class Scored:
     """A feature file with the scores of a linear classifier that was trained on its `fit` part."""
