@@ -1,11 +1,12 @@
 # make demo    the main job, with no arguments
 # make test    all tests
+# make docs    the documentation, in site/
 # make setup   the environment alone, in .venv
 PYTHON ?= python3
 BIN := .venv/bin
 DONE := .venv/.complete
 
-.PHONY: demo test lint types format setup constraints clean
+.PHONY: demo test lint types docs format setup constraints clean
 
 demo: $(DONE)
 	$(BIN)/shortlist demo
@@ -19,6 +20,10 @@ lint: $(DONE)
 
 types: $(DONE)
 	$(BIN)/mypy
+
+# Fails on any warning: mkdocs.yml is strict.
+docs: $(DONE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 format: $(DONE)
 	$(BIN)/ruff check --fix .
@@ -42,4 +47,4 @@ constraints:
 	@touch $(DONE)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

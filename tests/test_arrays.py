@@ -107,7 +107,9 @@ def test_a_value_that_is_not_finite_is_found(bad, dtype):
 def test_a_value_that_is_not_finite_is_found_beyond_the_first_block(monkeypatch):
     matrix = np.zeros((50, 4))
     matrix[41, 1] = np.nan
-    monkeypatch.setattr("shortlist._arrays.row_blocks", lambda *shape: row_blocks(*shape, 12))
+    monkeypatch.setattr(
+        "shortlist._arrays.row_blocks", lambda *shape: row_blocks(*shape, elements=12)
+    )
     with pytest.raises(ValueError, match="row 41, column 1"):
         as_matrix(matrix, "scores", "classes")
 
@@ -136,7 +138,7 @@ def test_features():
 @given(st.integers(0, 300), st.integers(0, 40), st.integers(1, 100))
 @settings(deadline=None)
 def test_row_blocks_cover_every_row_once(rows, width, elements):
-    blocks = list(row_blocks(rows, width, elements))
+    blocks = list(row_blocks(rows, width, elements=elements))
     assert [i for block in blocks for i in range(rows)[block]] == list(range(rows))
     assert all((b.stop - b.start) * width <= max(elements, width) for b in blocks)
 

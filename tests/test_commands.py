@@ -286,7 +286,7 @@ def test_damaged_data_are_refused_in_one_line(tmp_path, content, name, said):
 def test_fuzzed_data_never_crash(folder, tmp_path):
     """Bytes flipped and cut in files of every format: read, or refused in one line."""
     rng = random.Random(0)
-    for i in range(60):
+    for i in range(100):
         source = folder / rng.choice(["new.npz", "new.csv", "new.parquet"])
         data = bytearray(source.read_bytes())
         at = rng.randrange(len(data))
@@ -317,6 +317,30 @@ def test_pickles_in_arrays_are_not_run(tmp_path):
 
 
 # Killed
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.study)])
+def test_a_fit_that_is_killed_leaves_the_old_model_or_the_new_one(folder, tmp_path, times):
+    rng = random.Random(2)
+    out = tmp_path / "model"
+    words = ["fit", str(folder / "known.npz"), "-o", str(out), *QUICK, "--force"]
+    call(*words)
+    code = (
+        "import sys\nfrom shortlist.cli import app\nimport shortlist.saving\n"
+        "print('ready', flush=True)\n"
+        "for seed in range(1000):\n"
+        "    app([*sys.argv[1:], '--seed', str(seed)], standalone_mode=False)\n"
+    )
+    for _ in range(times):
+        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 2.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        found = tmp_path / f"{rng.random()}.csv"
+        call("predict", out, folder / "new.npz", "-o", found)
+        assert len(pd.read_csv(found)) == 300
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.study)])

@@ -19,7 +19,10 @@ ROWS: list[tuple[str, set[str]]] = [
     ("edges", {"_arrays", "_labels", "_tables", "_progress", "_version", "_warnings", "_writing"}),
     ("sets", {"ranking", "_candidates", "scores", "sets", "families", "costs"}),
     ("losses", {"losses"}),
-    ("learning", {"networks", "training", "_settings", "_checkpoint", "linear", "temperature"}),
+    (
+        "learning",
+        {"networks", "training", "_settings", "_graphs", "_checkpoint", "linear", "temperature"},
+    ),
     ("judging", {"metrics", "frontier"}),
     ("keeping", {"guarantee", "persistence"}),
     ("choosing", {"selectors", "conformal"}),

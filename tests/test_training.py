@@ -482,7 +482,7 @@ def test_judging_takes_any_number_of_rows_at_a_time(monkeypatch: pytest.MonkeyPa
     uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
     found = []
     for most in (8192, 7, 3):
-        monkeypatch.setattr(training, "EVALUATION_ROWS", most)
+        monkeypatch.setitem(training.EVALUATION_ROWS, "cpu", most)
         history = train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
         found.append(history.validation_loss)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-12)

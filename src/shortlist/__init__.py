@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         CardinalitySelector,
         FixedSelector,
         PlugInSelector,
+        Selector,
         SetPredictor,
         Shortlister,
     )
@@ -58,6 +59,7 @@ __all__ = [
     "FixedSelector",
     "CardinalitySelector",
     "CardinalityPath",
+    "Selector",
     "LinearClassifier",
     "ShortlistClassifier",
     "Frontier",
@@ -105,6 +107,7 @@ _HOME = {
     "FixedSelector": "selectors",
     "CardinalitySelector": "selectors",
     "CardinalityPath": "selectors",
+    "Selector": "selectors",
     "LinearClassifier": "linear",
     "ShortlistClassifier": "estimator",
     "Frontier": "frontier",

@@ -22,6 +22,9 @@ Kind: TypeAlias = Literal["numpy", "torch"]
 
 BLOCK_ELEMENTS = 1 << 21
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
+DEVICE_ELEMENTS = 1 << 26
+"""The same on a GPU, which has no use for cache but for many rows at once."""
+WARP = 64
 
 
 def kind_of(x: object) -> Kind:
@@ -95,7 +98,7 @@ def as_matrix(x: object, name: str, columns: str) -> Tensor:
 
 def check_finite(matrix: Tensor, name: str) -> None:
     """Raise at the first NaN or infinity, saying where it is. One pass, no copy."""
-    for rows in row_blocks(*matrix.shape):
+    for rows in blocks_of(matrix):
         block = matrix[rows]
         low, high = torch.aminmax(block)
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
@@ -122,15 +125,28 @@ def as_features(x: object, *, rows: int | None = None, columns: int | None = Non
     return features
 
 
-def row_blocks(rows: int, width: int, elements: int = BLOCK_ELEMENTS) -> Iterator[slice]:
-    """Slices that cover `rows` rows of `width` values, each of about `elements` values.
+def row_blocks(
+    rows: int, width: int, device: torch.device | None = None, *, elements: int | None = None
+) -> Iterator[slice]:
+    """Slices that cover `rows` rows of `width` values, each of about `elements` values: by
+    default as many as suit the device.
 
     >>> list(row_blocks(5, 10, elements=20))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
+    there = device is not None and device.type == "cuda"
+    if elements is None:
+        elements = DEVICE_ELEMENTS if there else BLOCK_ELEMENTS
     step = max(1, elements // max(1, width))
+    if there and step > WARP:  # so that matrices begin where tensor cores like it
+        step -= step % WARP
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
+
+
+def blocks_of(matrix: Tensor) -> Iterator[slice]:
+    """The row blocks of a matrix."""
+    return row_blocks(matrix.shape[0], matrix.shape[1], matrix.device)
 
 
 def row_index(rows: object, n: int, device: torch.device) -> slice | Tensor:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from shortlist._arrays import row_blocks
+from shortlist._arrays import blocks_of
 from shortlist._writing import written_whole
 
 
@@ -62,6 +62,6 @@ def fingerprint(notes: str, tensors: Mapping[str, Tensor]) -> str:
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor.detach().reshape(len(tensor) if tensor.ndim else 1, -1)
-        for rows in row_blocks(*flat.shape):
+        for rows in blocks_of(flat):
             digest.update(flat[rows].cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

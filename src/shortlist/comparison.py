@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor
 
-from shortlist._arrays import ArrayLike, as_features, check_probability, row_index
+from shortlist._arrays import ArrayLike, as_features, check_count, check_probability, row_index
 from shortlist._comparison_text import in_words
 from shortlist._labels import label_array
 from shortlist._progress import Show, track
@@ -205,6 +205,7 @@ def compare(
     methods: Mapping[str, SetPredictor] | None = None,
     calibration: float | None = 0.25,
     stages: bool = False,
+    max_epochs: int | None = None,
     classes: ArrayLike | None = None,
     progress: Show = "auto",
     random_state: object = 0,
@@ -228,6 +229,8 @@ def compare(
     stages : bool
         Whether to add what each stage of the Shortlister brings: it without stage 1, and RAPS and
         SAPS on re-scored probabilities.
+    max_epochs : int, optional
+        Train no method longer.
 
     RAPS and SAPS are tuned for each accuracy anew, on rows that are not used for calibration.
 
@@ -261,6 +264,9 @@ def compare(
     chosen = dict(default_methods(features is not None, seed) if methods is None else methods)
     if not chosen:
         raise ValueError(f"methods must hold at least one set predictor; got {methods!r}")
+    if max_epochs is not None:
+        epochs = check_count(max_epochs, "max_epochs")
+        chosen = {name: _train_no_longer(method, epochs) for name, method in chosen.items()}
     whole = chosen.get("Shortlister")
     if stages and features is not None and isinstance(whole, Shortlister):
         chosen["Shortlister, no re-scoring"] = clone(whole).set_params(rescore=False)
@@ -287,6 +293,14 @@ def _check_methods(methods: object) -> None:
             raise ValueError(
                 f"methods[{name!r}] must be a set predictor, as in {example}; got {method!r}"
             )
+
+
+def _train_no_longer(method: SetPredictor, epochs: int) -> SetPredictor:
+    known = method.get_params()
+    if "max_epochs" not in known:
+        return method
+    copy: SetPredictor = clone(method)
+    return copy.set_params(max_epochs=min(epochs, known["max_epochs"]))  # type: ignore[no-any-return]
 
 
 def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor]:

@@ -291,7 +291,7 @@ class _Masks:
         self.predictors = predictors
 
     def _blocks(self, ranking: Ranking) -> Iterable[tuple[slice, list[Tensor]]]:
-        for rows in row_blocks(len(ranking), ranking.n_classes):
+        for rows in row_blocks(len(ranking), ranking.n_classes, ranking.device):
             part = ranking[rows]
             masks = [to_tensor(g(part), "mask").to(ranking.device) for g in self.predictors]
             for k, mask in enumerate(masks):

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from shortlist._arrays import Array, ArrayLike, as_features, row_blocks, to_kind, to_tensor
+from shortlist._arrays import Array, ArrayLike, as_features, blocks_of, to_kind, to_tensor
 from shortlist._labels import label_array
 from shortlist._progress import Show
 from shortlist._settings import device_of, settings_of
@@ -165,7 +165,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         weight = torch.from_numpy(self.coef_).to(x.device, dtype)
         bias = torch.from_numpy(self.intercept_).to(x.device, dtype)
-        blocks = [x[rows].to(dtype) @ weight.T + bias for rows in row_blocks(*x.shape)]
+        blocks = [x[rows].to(dtype) @ weight.T + bias for rows in blocks_of(x)]
         return torch.cat(blocks)
 
     def decision_function(self, X: ArrayLike) -> Array:

@@ -9,7 +9,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from shortlist._arrays import row_blocks
+from shortlist._arrays import blocks_of
+
+ALIGNED = 8
+"""Tensor cores take matrices whose rows begin at multiples of so many values; others are slow."""
 
 
 class Standardize(nn.Module):
@@ -34,7 +37,7 @@ class Standardize(nn.Module):
         """Measured in float64; gives `dtype`. A column that does not vary keeps its scale."""
         mean = x.mean(dim=0, dtype=torch.float64)
         square = torch.zeros_like(mean)
-        for rows in row_blocks(*x.shape):
+        for rows in blocks_of(x):
             square += (x[rows].to(torch.float64) - mean).square().sum(dim=0)
         deviation = (square / len(x)).sqrt()
         # The mean is taken off before float64 columns are rounded: a time stamp varies by less
@@ -166,6 +169,10 @@ class Stack(nn.Module):
                 h = h * kept
             if i:
                 h = torch.relu(h)
+            n_out = weight.shape[2]
+            if h.is_cuda and n_out % ALIGNED:
+                more = (0, -n_out % ALIGNED)
+                weight, bias = nn.functional.pad(weight, more), nn.functional.pad(bias, more)
             if h.ndim == 2:
                 # One product for all members: their first layers see the same input.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
@@ -173,7 +180,17 @@ class Stack(nn.Module):
                 h = h.view(len(x), self.members, -1).transpose(0, 1)
             else:
                 h = torch.baddbmm(bias, h, weight)
+            h = h[..., :n_out]
         return h
+
+    def alone(self, index: int) -> Stack:
+        """A stack of one member, which shares its weights."""
+        own = slice(index, index + 1)
+        return Stack.of(
+            [w.detach()[own] for w in self.weights],
+            [b.detach()[own] for b in self.biases],
+            self.dropouts,
+        ).train(self.training)
 
     @property
     def widest(self) -> int:
@@ -233,6 +250,12 @@ class Residual(nn.Module):
         super().__init__()
         self.standardize, self.stack = standardize, stack
         self.scale = nn.Parameter(torch.full((stack.members, 1, 1), scale))
+
+    def alone(self, index: int) -> Residual:
+        """One member."""
+        one = Residual(self.standardize, self.stack.alone(index))
+        one.scale = nn.Parameter(self.scale.detach()[index : index + 1])
+        return one
 
     def forward(self, x: Tensor, prior: Tensor, columns: Tensor | None = None) -> Tensor:
         """(members, rows, columns): `prior` is (rows, columns); `columns` (rows, columns), if

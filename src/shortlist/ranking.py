@@ -261,7 +261,7 @@ class Ranking:
     def blocks(self) -> list[slice]:
         """Slices of rows to work on one after the other."""
         width = self.depth if self._dense is None else self.n_classes
-        return list(row_blocks(self.n_rows, width))
+        return list(row_blocks(self.n_rows, width, self.device))
 
     def scores_of(self, rows: slice) -> Tensor:
         """All scores of some rows: by column if dense, else best first with -inf for padding."""

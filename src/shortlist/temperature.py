@@ -61,7 +61,7 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
     if every > 1:
         ranking, index = ranking[::every], index[::every]
     target = target_columns(ranking, index)
-    blocks = list(row_blocks(len(ranking), width))
+    blocks = list(row_blocks(len(ranking), width, ranking.device))
     logs = [log_columns(ranking, rows, kind) for rows in blocks]
     if kind == "logits" and not ranking.is_dense:
         logs = [block[:, :-1] for block in logs]

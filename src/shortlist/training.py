@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._checkpoint import Checkpoint, fingerprint
+from shortlist._graphs import Steps, fast_products
 from shortlist._progress import Show, track
 from shortlist._settings import Training, cuda_devices
 
@@ -27,7 +28,8 @@ Objective: TypeAlias = Callable[..., Tensor]
 folds, the loss of each member and row."""
 
 FEWEST_HELD_OUT = 10
-EVALUATION_ROWS = 8192
+EVALUATION_ROWS = {"cpu": 8192, "cuda": 131_072}
+"""How many rows are judged at once, on which device."""
 
 
 @dataclass
@@ -60,6 +62,7 @@ def train(
     *,
     members: Sequence[str] | None = None,
     folds: Tensor | None = None,
+    recorded: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
     progress: Show = "auto",
@@ -83,6 +86,9 @@ def train(
         Cross-fitting: member j of a stack learns from the rows whose fold is not j, and stops by
         the rows whose fold is j. `objective` then gives losses of shape (members, rows), and both
         it and the network also take rows that differ between members, as a first axis.
+    recorded : bool
+        On a GPU, whether to record a step and replay it. Not for code of others: what Python does
+        in a step is done once.
     checkpoint : path, optional
         Where to keep the state after each epoch. If the file is there, training goes on from it,
         to the same result; it is removed at the end.
@@ -95,7 +101,7 @@ def train(
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if len(inputs[0]) == 0:
         raise ValueError("nothing to train on: no rows")
-    job = _Job(network, inputs, tuple(targets), objective, settings, members, folds, what)
+    job = _Job(network, inputs, tuple(targets), objective, settings, members, folds, recorded, what)
     store = None
     if checkpoint is not None:
         store = Checkpoint(checkpoint, job.fingerprint(identity))
@@ -105,6 +111,7 @@ def train(
     # Dropout and the like draw from the global generators: seeded here, and given back after.
     with (
         torch.random.fork_rng(devices=cuda_devices()),
+        fast_products(inputs[0].device),
         track(what, settings.max_epochs, progress) as step,
     ):
         for _ in range(len(job.history)):  # done before an interruption
@@ -132,6 +139,7 @@ class _Job:
         settings: Training,
         members: Sequence[str] | None,
         folds: Tensor | None,
+        recorded: bool,
         what: str,
     ) -> None:
         self.network, self.inputs, self.targets = network, inputs, targets
@@ -143,13 +151,14 @@ class _Job:
         if not self.parameters:
             raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
         kind = torch.optim.AdamW if settings.decoupled else torch.optim.Adam
+        device, count, m = inputs[0].device, len(self.names), len(inputs[0])
         self.optimizer = kind(
             self.parameters,
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=all(p.is_floating_point() for p in self.parameters),
+            capturable=device.type == "cuda",
         )
-        device, count, m = inputs[0].device, len(self.names), len(inputs[0])
         shuffled = torch.randperm(m, generator=self._generator(0)).to(device)
         held_out = min(round(settings.validation_fraction * m), m - 1)
         if held_out < FEWEST_HELD_OUT:  # too few to judge by: train on everything, to the end
@@ -158,8 +167,13 @@ class _Job:
         if folds is not None:  # each row is held out, from one member
             self.held_out = self.rows = shuffled
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
-        self.steps = 0
+        self.steps = torch.zeros((), dtype=torch.float64, device=device)
+        batch = min(settings.batch_size, len(self.rows)) if recorded else 0
+        self._step = Steps(self._take_step, batch, device)
+        self._next_order: tuple[int, list[Tensor]] | None = None
+        self._evaluation_rows = EVALUATION_ROWS.get(device.type, EVALUATION_ROWS["cpu"])
         self._fold_sizes = torch.zeros(0) if folds is None else _fold_sizes(folds, count)
+        self._by_fold = None if folds is None else torch.argsort(folds, stable=True)
         self.best = {name: value.detach().clone() for name, value in self._kept().items()}
         self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
         self.waited = torch.zeros(count, dtype=torch.int64, device=device)
@@ -186,19 +200,15 @@ class _Job:
 
     def epoch(self) -> None:
         begun = time.monotonic()
-        generator = self._generator(1 + len(self.history))
-        torch.manual_seed(generator.initial_seed())
+        orders = self._orders(len(self.history))
+        torch.manual_seed(self._generator(1 + len(self.history)).initial_seed())
         total = torch.zeros_like(self.best_loss)
         self.network.train()
-        for rows in self._batches(generator):
-            loss = self._loss(rows)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.sum().backward()  # type: ignore[no-untyped-call]
-            if self.settings.clip_norm is not None:
-                self._clip(self.settings.clip_norm)
-            self.optimizer.step()
-            self._average()
-            total += loss.detach() * len(rows)
+        for order in orders:
+            for rows in _batches(self.rows[order.to(self.rows.device)], self.settings.batch_size):
+                total += self._step(rows) * len(rows)
+        if self.rows.is_cuda:  # which is still at work: meanwhile
+            self._next_order = len(self.history) + 1, self._orders(len(self.history) + 1)
         losses = total / (len(self.rows) * self.settings.passes(len(self.rows)))
         self._check_finite(losses, "loss")
         if len(self.held_out):
@@ -207,11 +217,26 @@ class _Job:
         self.history.loss.append(losses.tolist())
         self.history.seconds += time.monotonic() - begun
 
-    def _batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        """The rows of each step of an epoch, every pass in an order of its own."""
-        for _ in range(self.settings.passes(len(self.rows))):
-            order = torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
-            yield from _batches(self.rows[order], self.settings.batch_size)
+    def _orders(self, epoch: int) -> list[Tensor]:
+        """The order of the rows in each pass of an epoch. Drawn on the CPU, so that it is the same
+        on every device."""
+        if self._next_order is not None and self._next_order[0] == epoch:
+            return self._next_order[1]
+        generator, rows = self._generator(1 + epoch), len(self.rows)
+        return [
+            torch.randperm(rows, generator=generator) for _ in range(self.settings.passes(rows))
+        ]
+
+    def _take_step(self, rows: Tensor) -> Tensor:
+        """One step on a batch of rows; the loss before it. Nothing here waits for the device."""
+        loss = self._loss(rows)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        if self.settings.clip_norm is not None:
+            self._clip(self.settings.clip_norm)
+        self.optimizer.step()
+        self._average()
+        return loss.detach()
 
     def _losses(self, rows: Tensor) -> Tensor:
         """What the objective gives for some rows."""
@@ -234,16 +259,16 @@ class _Job:
         """The mean loss of the rows held out; with folds, each member's over its own fold."""
         total = torch.zeros_like(self.best_loss)
         if self.folds is None:
-            for rows in self.held_out.split(EVALUATION_ROWS):  # type: ignore[no-untyped-call]
+            for rows in self.held_out.split(self._evaluation_rows):  # type: ignore[no-untyped-call]
                 total += self._losses(rows) * len(rows)
             return total / len(self.held_out)
         # One row of each member's fold after the other; a shorter fold's last is not counted again.
+        assert self._by_fold is not None
         sizes = self._fold_sizes[:, None]
-        by_fold = torch.argsort(self.folds, stable=True)
         place = torch.arange(int(sizes.max()), device=sizes.device).expand(len(sizes), -1)
         ends = sizes.cumsum(dim=0)
-        for places in place.split(-(-EVALUATION_ROWS // len(sizes)), dim=1):  # type: ignore[no-untyped-call]
-            own = by_fold[torch.minimum(ends - sizes + places, ends - 1)]
+        for places in place.split(-(-self._evaluation_rows // len(sizes)), dim=1):  # type: ignore[no-untyped-call]
+            own = self._by_fold[torch.minimum(ends - sizes + places, ends - 1)]
             total += (self._losses(own) * (places < sizes)).sum(dim=1)
         return total / sizes[:, 0]
 
@@ -252,8 +277,14 @@ class _Job:
         if not self.average:
             return
         self.steps += 1
-        keep = min(self.settings.averaging, (1 + self.steps) / (10 + self.steps))
-        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
+        keep = ((1 + self.steps) / (10 + self.steps)).clamp(max=self.settings.averaging)
+        weights = [p.detach() for p in self.parameters]
+        if not keep.is_cuda:
+            torch._foreach_lerp_(self.average, weights, 1 - float(keep))
+            return
+        away = torch._foreach_sub(weights, self.average)
+        torch._foreach_mul_(away, (1 - keep).to(away[0].dtype))
+        torch._foreach_add_(self.average, away)
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -296,7 +327,8 @@ class _Job:
         self.waited = torch.where(better, 0, self.waited + going)
         for name, value in self._kept().items():
             if self.members is not None:
-                self.best[name][better] = value.detach()[better]
+                ours = better.view(-1, *[1] * (value.ndim - 1))
+                self.best[name].copy_(torch.where(ours, value.detach(), self.best[name]))
             elif bool(better):
                 self.best[name].copy_(value)
         for member in better.nonzero()[:, 0].tolist():
@@ -351,7 +383,7 @@ class _Job:
             "validation_loss": history.validation_loss,
             "best_epoch": history.best_epoch,
             "seconds": history.seconds,
-            "steps": self.steps,
+            "steps": int(self.steps),
         }
 
     def restore(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
@@ -366,7 +398,7 @@ class _Job:
             }
         self.average = [tensors[f"average.{i}"] for i in range(len(self.average))]
         self.best_loss, self.waited = tensors["best_loss"], tensors["waited"]
-        self.steps = int(notes.pop("steps", 0))  # type: ignore[call-overload]
+        self.steps.fill_(int(notes.pop("steps", 0)))  # type: ignore[call-overload]
         self.history = History(**notes)  # type: ignore[arg-type]
 
 

@@ -153,7 +153,9 @@ def test_rows_are_judged_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
     same(model(new[order]), found[order])
     blocks, seen = _neighbours.row_blocks, []
-    monkeypatch.setattr(_neighbours, "row_blocks", lambda n, w: blocks(n, w, elements=7 * 60 + 5))
+    monkeypatch.setattr(
+        _neighbours, "row_blocks", lambda n, w, _: blocks(n, w, elements=7 * 60 + 5)
+    )
     model.standardize.register_forward_hook(lambda m, inputs, out: seen.append(len(out)))
     same(model(new), found)
     assert seen == [7, 7, 7, 7, 2]  # of 60 cosines each
@@ -264,12 +266,11 @@ def test_extreme_rows_give_finite_shares(case: str) -> None:
         assert (model(x).argmax(dim=1) == y).double().mean() > 0.7
 
 
-@pytest.mark.parametrize("sharpness", [SHARPNESS, 1000.0])
-def test_rows_that_are_all_far_away_are_counted_from_the_nearest(
-    sharpness: float, monkeypatch: pytest.MonkeyPatch
+def test_rows_that_are_all_far_away_still_weigh_against_one_another(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Opposite to all rows: cosines near -1, whose exponentials may all vanish; or all near 1."""
-    monkeypatch.setattr(_neighbours, "SHARPNESS", sharpness)
+    """Opposite to all rows: cosines near -1, with very small exponentials; or all near 1."""
+    sharpness = SHARPNESS
     plain = Standardize(torch.zeros(2), torch.ones(2))
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.5]])
     monkeypatch.setattr(_neighbours, "MOST_FEATURES", 0)

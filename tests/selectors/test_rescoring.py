@@ -301,7 +301,7 @@ def test_large_stacks_are_evaluated_in_small_blocks(monkeypatch: pytest.MonkeyPa
     seen: list[int] = []
     model.network.register_forward_hook(lambda m, inputs, out: seen.append(len(inputs[0])))
     blocks = _rescoring.row_blocks
-    monkeypatch.setattr(_rescoring, "row_blocks", lambda n, w: blocks(n, w, elements=4800))
+    monkeypatch.setattr(_rescoring, "row_blocks", lambda n, w, _: blocks(n, w, elements=4800))
     assert torch.allclose(model(ranking, x).scores_of(slice(None)), whole)
     assert seen == [100, 100, 40]  # 3 members of 16 hidden units
 

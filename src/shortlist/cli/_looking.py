@@ -78,7 +78,6 @@ def compare(
     begun = time.monotonic()
     with errors_in_one_line():
         from shortlist.comparison import compare as run
-        from shortlist.comparison import default_methods
         from shortlist.rows import ENDINGS_OUT, check_output
 
         if report is not None:
@@ -86,18 +85,12 @@ def compare(
         if output is not None:
             check_output(output, force=force, endings=ENDINGS_OUT)
         rows, judged, names = _parts(data, test, seed)
-        methods = None  # all that there are, and LAC on re-scored probabilities
-        if max_epochs is not None:
-            methods = default_methods(rows[2] is not None, seed)
-            for method in methods.values():
-                if "max_epochs" in method.get_params():
-                    method.set_params(max_epochs=max_epochs)
         found = run(
             *rows,
             test=judged,
             classes=names,
             accuracies=[float(part) for part in accuracies.split(",")],
-            methods=methods,
+            max_epochs=max_epochs,
             random_state=seed,
         )
         if report is not None:

@@ -3,6 +3,7 @@
 from shortlist.selectors._base import SetPredictor
 from shortlist.selectors.cardinality import CardinalityPath, CardinalitySelector
 from shortlist.selectors.fixed import FixedSelector
+from shortlist.selectors.head import Selector
 from shortlist.selectors.plug_in import PlugInSelector
 from shortlist.selectors.shortlister import Shortlister
 
@@ -13,4 +14,5 @@ __all__ = [
     "CardinalitySelector",
     "CardinalityPath",
     "FixedSelector",
+    "Selector",
 ]

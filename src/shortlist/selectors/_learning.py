@@ -127,8 +127,10 @@ class CardinalityBase(SetPredictor):
         name: str | list[str],
         checkpoint: str | os.PathLike[str] | None,
     ) -> History:
+        vector = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
+
         def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
-            c = cost_matrix(hits, costs, weight, problem.largest_cost)
+            c = cost_matrix(hits, costs, vector, problem.largest_cost)
             return _mean_loss(problem.loss, outputs, c)
 
         return train(
@@ -138,6 +140,7 @@ class CardinalityBase(SetPredictor):
             objective,
             problem.settings,
             members=None if isinstance(name, str) else name,
+            recorded=self.network is None and isinstance(self.loss, str),
             checkpoint=checkpoint,
             # As a list: a tensor's repr is rounded.
             identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
@@ -166,7 +169,7 @@ class CardinalityBase(SetPredictor):
         x = self._inputs(ranking, features)
         device = next(iter(self._network.state_dict().values())).device
         widest = max(x.shape[1], self.width * len(self._weights))  # a stack's hidden layer
-        blocks = [self._network(x[rows].to(device)) for rows in row_blocks(len(x), widest)]
+        blocks = [self._network(x[rows].to(device)) for rows in row_blocks(len(x), widest, device)]
         return torch.cat(blocks, dim=-2).to(ranking.device)
 
     def _choices(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:

@@ -59,12 +59,14 @@ class Neighbours:
     def __call__(self, features: Tensor) -> Tensor:
         """The logarithms of all classes' shares: (rows, classes)."""
         found = []
-        for rows in row_blocks(len(features), len(self.index)):
-            cosines = self.directions @ self._directions(self.standardize(features[rows])).T
-            # Counted from the nearest, so that not all vanish.
-            near = torch.exp_(cosines.sub_(cosines.amax(dim=0)).mul_(SHARPNESS))
-            shares = _sums(near, self.index, self.n_classes)
-            found.append((shares / near.sum(dim=0)).T)
+        counts = torch.bincount(self.index, minlength=self.n_classes)
+        one = self.directions.new_ones(())
+        for rows in row_blocks(len(features), len(self.index), features.device):
+            asked = self._directions(self.standardize(features[rows])).T
+            # Counted from a cosine of one: e^-60, in the opposite direction, is still a number.
+            near = torch.addmm(one, self.directions, asked, beta=-SHARPNESS, alpha=SHARPNESS)
+            shares = _sums(near.exp_(), self.index, counts)
+            found.append((shares / shares.sum(dim=0)).T)
         return torch.cat(found).clamp_(min=LEAST).log_()
 
     def _directions(self, x: Tensor) -> Tensor:
@@ -75,8 +77,8 @@ class Neighbours:
 
 def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
     """The Cholesky factor of the shrunken covariance within classes."""
-    counts = torch.bincount(index, minlength=n_classes).clamp(min=1)
-    means = _sums(x, index, n_classes) / counts[:, None]
+    counts = torch.bincount(index, minlength=n_classes)
+    means = _sums(x, index, counts) / counts.clamp(min=1)[:, None]
     within = x - means[index]
     covariance = within.T @ within / len(x)
     spread = covariance.diagonal().mean().clamp(min=1e-6)
@@ -86,13 +88,14 @@ def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
     return root
 
 
-def _sums(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
-    """The sum of each class's rows, which stand together (`index` is sorted)."""
+def _sums(x: Tensor, index: Tensor, counts: Tensor) -> Tensor:
+    """The sum of each class's rows, which stand together (`index` is sorted); `counts` of them."""
     if x.is_cuda:  # index_add_ adds in no fixed order there, and would not repeat itself
-        lengths = torch.bincount(index, minlength=n_classes)
-        sums: Tensor = torch.segment_reduce(x, "sum", lengths=lengths, axis=0, initial=0)
+        sums: Tensor = torch.segment_reduce(
+            x, "sum", lengths=counts, axis=0, initial=0, unsafe=True
+        )
         return sums
-    return x.new_zeros((n_classes, x.shape[1])).index_add_(0, index, x)
+    return x.new_zeros((len(counts), x.shape[1])).index_add_(0, index, x)
 
 
 class Pool:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._arrays import row_blocks
+from shortlist._graphs import fast_products
 from shortlist._progress import Show
 from shortlist._settings import Training, seeded
 from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
@@ -89,12 +90,16 @@ class Rescorer:
             settings,
             members=[f"re-scoring network {j}" for j in range(members)],
             folds=folds,
+            recorded=True,
             progress=progress,
             what="re-scoring",
         )
         network.requires_grad_(False)
         model = cls(network, kind, folds, index.to(device), n, history, settings.seed)
-        opinions = model._without_own_fold(ranking, features)
+        with fast_products(
+            device
+        ):  # for learning alone: promises are made and kept alike everywhere
+            opinions = model._without_own_fold(ranking, features)
         model.pool = Pool.fit(*opinions, target.to(device))
         model.neighbours = model._neighbours(inputs[0], slice(None))
         return model, _reranked(ranking, model.pool(*opinions))
@@ -118,11 +123,11 @@ class Rescorer:
     ) -> Iterator[Opinions]:
         """What networks (one of them, or all) and neighbours think, a block at a time."""
         device = self.network.scale.device
-        for rows in row_blocks(len(ranking), self.network.stack.widest):
+        network = self.network if member is None else self.network.alone(member)
+        for rows in row_blocks(len(ranking), network.stack.widest, device):
             prior, columns = _prior(ranking, rows, self.kind)
             inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
-            log_p = torch.log_softmax(self.network(*inputs), dim=-1)
-            log_p = combine(log_p) if member is None else log_p[member]
+            log_p = combine(torch.log_softmax(network(*inputs), dim=-1))
             places = None if columns is None else columns.to(device)
             yield log_p, *aligned(neighbours(inputs[0]), places)
 

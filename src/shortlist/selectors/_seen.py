@@ -17,8 +17,8 @@ class Seen:
     """The rows of a ranking, by a key for each."""
 
     def __init__(self, ranking: Ranking) -> None:
-        keys = row_keys(ranking).cpu()
-        self.keys: Tensor = torch.unique(keys)
+        keys = row_keys(ranking)
+        self.keys: Tensor = torch.unique(keys).cpu()
         self.distinct = len(self.keys) / len(keys)
 
     def among(self, ranking: Ranking) -> int:

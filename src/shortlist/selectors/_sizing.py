@@ -134,6 +134,7 @@ class RankModel:
             settings,
             members=[f"rank network {j}" for j in range(members)],
             folds=folds,
+            recorded=True,
             progress=progress,
             what="rank of the right label",
         )
@@ -150,7 +151,7 @@ class RankModel:
     @torch.no_grad()
     def _masses(self, x: Tensor, prior: Tensor, folds: Tensor | None) -> Tensor:
         found = []
-        for rows in row_blocks(len(x), self.network.stack.widest):
+        for rows in row_blocks(len(x), self.network.stack.widest, x.device):
             log_mass = torch.log_softmax(self.network(x[rows], prior[rows]).to(torch.float64), -1)
             found.append(combine(log_mass, None if folds is None else folds[rows]).exp())
         return torch.cat(found)

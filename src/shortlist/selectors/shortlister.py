@@ -24,6 +24,7 @@ from shortlist.temperature import fit_scale
 
 FEWEST_ROWS = 200
 """With fewer rows to learn from, nothing but a temperature is learned."""
+BATCH = 1024
 SURE = 1.0
 """A stage is kept if it helps by this many standard errors on rows that it did not learn from.
 Each row is judged by one network, and the mean of several is better: more would be timid."""
@@ -71,7 +72,8 @@ class Shortlister(PricedSelector):
         Hidden units of the two stages' networks.
     learning_rate, batch_size, weight_decay, max_epochs, patience
         Of the training of both stages (AdamW, averaged weights, early stopping). By default a
-        batch is 512 rows, or an eighth of them where they are few, or up to 1,024 where many.
+        batch is 512 rows, or an eighth of them where they are few, or up to 1,024 where many, and
+        8,192 of a million; the learning rate grows with the root of a batch above 1,024.
     score_type : "auto", "logits", "proba" or "log_proba"
         What the scores are. "auto" decides at fit; see `score_type_`.
     score_depth : int
@@ -171,10 +173,12 @@ class Shortlister(PricedSelector):
         self._training(rows=1)
 
     def _training(self, rows: int) -> Training:
-        batch = min(max(64, rows // 8), max(512, rows // FEWEST_STEPS), 1024)
+        largest = min(max(BATCH, rows // 128), 8 * BATCH)
+        batch = min(max(64, rows // 8), max(512, rows // FEWEST_STEPS), largest)
         batch = batch if self.batch_size is None else check_count(self.batch_size, "batch_size")
         return Training(
-            learning_rate=self.learning_rate,
+            # Of a batch that is larger than usual, steps are longer too, as for Adam they may be.
+            learning_rate=self.learning_rate * max(1.0, batch / BATCH) ** 0.5,
             batch_size=batch,
             weight_decay=self.weight_decay,
             max_epochs=self.max_epochs,
@@ -182,7 +186,7 @@ class Shortlister(PricedSelector):
             fewest_steps=FEWEST_STEPS,
             decoupled=True,
             # An average over about 125 steps of 1,024 rows, or 250 of fewer.
-            averaging=1 - min(0.5, 0.008 * max(batch, 512) / 1024),
+            averaging=1 - min(0.5, 0.008 * max(batch, 512) / BATCH),
             seed=seed_of(self.random_state),
         )
 
