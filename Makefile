@@ -1,12 +1,15 @@
 # make demo    the main job, with no arguments
 # make test    all tests
 # make docs    the documentation, in site/
+# make bench   speed and memory beside the peers' (an environment of their own, in .venv-peers)
 # make setup   the environment alone, in .venv
 PYTHON ?= python3
 BIN := .venv/bin
 DONE := .venv/.complete
+PEERS := .venv-peers/.complete
+SPEED := benchmarks/speed
 
-.PHONY: demo test lint types docs format setup constraints clean
+.PHONY: demo test lint types docs format bench bench-table setup constraints clean
 
 demo: $(DONE)
 	$(BIN)/shortlist demo
@@ -29,6 +32,14 @@ format: $(DONE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Everything, or a part: make bench ONLY='lac-1 aps-1'. Keep the machine quiet meanwhile.
+bench: $(DONE) $(PEERS)
+	$(BIN)/python $(SPEED)/run.py $(if $(ONLY),--only $(ONLY))
+
+# The essential rows of the results, into README.md.
+bench-table: $(DONE)
+	$(BIN)/python $(SPEED)/table.py --readme
+
 setup: $(DONE)
 
 # An environment without its mark was interrupted while it was made, and is made afresh.
@@ -37,6 +48,12 @@ $(DONE): pyproject.toml constraints.txt
 	@test -e $(DONE) || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(DONE)
+
+$(PEERS): $(SPEED)/requirements.txt $(SPEED)/requirements-torchcp.txt
+	@test -e $(PEERS) || $(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(SPEED)/requirements.txt
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(SPEED)/requirements-torchcp.txt
+	@touch $(PEERS)
 
 # Write down what a fresh, unconstrained install of today brings (torch stays as it is).
 constraints:
@@ -47,4 +64,4 @@ constraints:
 	@touch $(DONE)
 
 clean:
-	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -92,7 +92,6 @@ def fitted(
             learn_sizes=True,
             calibration=None,
             max_epochs=given.epochs,
-            patience=given.epochs,
             score_type="log_proba",
         )
 
@@ -126,11 +125,15 @@ def predicted(given: argparse.Namespace, device: torch.device) -> dict[str, floa
     """Sets for many rows with a score for every class."""
     generator = torch.Generator(device).manual_seed(1)
     n, found = given.classes, {}
-    logits = torch.empty((given.predict_rows, n), dtype=torch.float16, device=device)
-    logits.normal_(0, 2.5, generator=generator)
-    y = torch.randint(n, (20_000,), generator=generator, device=device)
-    known = logits[:20_000].clone()
-    known.scatter_add_(1, y[:, None], torch.full_like(y[:, None], 7, dtype=known.dtype))
+    shape = (given.predict_rows, n)
+    logits = torch.empty(shape, dtype=torch.float16, device=device).normal_(
+        0, 0.65, generator=generator
+    )
+    likely = torch.randint(n, (len(logits), 12), generator=generator, device=device)
+    high = 6.5 + 4 * torch.empty(likely.shape, device=device).exponential_(generator=generator)
+    logits.scatter_(1, likely, high.half())
+    known = logits[:20_000]
+    y = torch.multinomial(torch.softmax(known.float(), dim=1), 1, generator=generator)[:, 0]
     seen = logits.nbytes / 1e9
     methods = {
         "LAC": sl.SplitConformal("lac", score_type="logits"),

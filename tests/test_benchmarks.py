@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,73 @@ def test_every_method_refuses_a_method_that_it_does_not_know(
     with pytest.raises(SystemExit):
         runpy.run_path(str(BENCHMARKS / "every_method.py"), run_name="__main__")
     assert "invalid choice: 'lac'" in capsys.readouterr().err
+
+
+def test_speed(tmp_path: Path) -> None:
+    """This library alone, a few works, as small as can be."""
+    output = tmp_path / "results.json"
+    few = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
+    works = ["--only", "lac-1", "aps-20"]
+    printed = run("speed/run.py", *few, *works, "-o", str(output))
+    found = json.loads(output.read_text())["works"]
+    assert list(found) == works[1:]
+    for name, coverage in (("lac-1", 0.9), ("aps-20", 0.745)):
+        (ours,) = found[name]
+        assert ours["library"] == "shortlist"
+        assert ours["seconds"] == pytest.approx(ours["calibrate"] + ours["predict"], rel=1e-3)
+        assert abs(ours["coverage"] - coverage) < 0.1
+        assert f"| {ours['mean_size']:.2f} | {ours['coverage']:.3f} |" in printed
+    run("speed/run.py", *few, "--only", "lac-1", "-o", str(output))
+    assert list(json.loads(output.read_text())["works"]) == works[1:]  # what was there stays
+
+
+def test_speed_slopes_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    growth, table = (import_module(name) for name in ("growth", "table"))
+    squares = [
+        {"library": "shortlist", "label": "lac, rows", "rows": m, "seconds": m**2.0, "memory": 7.0}
+        for m in (30, 10, 20)
+    ]
+    points = growth.curves(squares)["rows"]["lac"]
+    assert [one["rows"] for one in points] == [10, 20, 30]
+    assert growth.slope(points, "rows", "seconds") == pytest.approx(2)
+    assert growth.slope(points, "rows", "memory") == pytest.approx(0)
+    growth.draw_growth(squares, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 1000
+
+    ours = {"library": "shortlist", "seconds": 2.0, "memory": 10.0}
+    slow = {"library": "mapie", "seconds": 30.0, "memory": 900.0}
+    fast = {"library": "torchcp", "seconds": 6.0, "memory": 800.0, "fewer_rows": 10.0}
+    made = table.essential({"works": {"lac-1": [ours, slow, fast]}})
+    row = "| LAC, one level | 2.00 s | TorchCP, 6.00 s (10× fewer rows) | 3× | 10 MB, 800 MB |"
+    assert made.splitlines()[2:] == [row]
+    sets = {"new_rows": 10_000, "coverage": 0.9, "mean_size": 4.0}
+    for other, same in (({"coverage": 0.91}, True), ({"coverage": 0.8}, False)):
+        assert table.alike(sets, sets | other) is same
+    assert not table.alike(sets, sets | {"mean_size": 8.0})
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n")
+    for _ in range(2):
+        table.paste(page, made)
+    assert page.read_text() == f"before\n<!-- bench -->\n{made}\n<!-- /bench -->\nafter\n"
+
+
+def test_speed_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the runner's other processes measure, here in one."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    worker, works = (import_module(name) for name in ("worker", "works"))
+    for method in ("aps", "shortlister"):
+        found = worker.predicting(method, rows=50, classes=10)
+        assert found["seconds"] > 0
+        assert 1 <= found["mean_size"] <= 10
+    found = worker.selecting(members=2, rows=600, classes=10)
+    assert min(found["seconds"], found["fit"]) > 0
+    assert worker.importing("import shortlist")["seconds"] >= 0
+
+    (path,) = works.path_times("path   1.50 s   20 loops   6.00 s   ratio 4.00")
+    assert (path["seconds"], path["loops"]) == (1.5, 6.0)
+    stages = works.shortlister_times("20 plain loops 9.00 s\nstage 2 1.00 s\nboth stages 3.00 s")
+    assert [(one["seconds"], one["loops"]) for one in stages] == [(1.0, 9.0), (3.0, 9.0)]
+    one, more = works.latencies("   1      0.250 ms      2.000 ms     8.0\n")
+    assert (one["label"], one["seconds"]) == ("1 rows, onnxruntime", 0.00025)
+    assert (more["label"], more["seconds"]) == ("1 rows, predict_set", 0.002)

@@ -225,7 +225,7 @@ def test_blocks_do_not_change_the_band(monkeypatch):
     for elements in (1, 200, 1000):
 
         def small(rows, width, elements=elements):
-            return row_blocks(rows, width, elements)
+            return row_blocks(rows, width, elements=elements)
 
         monkeypatch.setattr("shortlist.frontier.row_blocks", small)
         np.testing.assert_array_equal(curve.band(resamples=25), whole)

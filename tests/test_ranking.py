@@ -37,7 +37,7 @@ tie_heavy = st.tuples(
 def small_blocks(monkeypatch):
     """Many row blocks where there would be one."""
     monkeypatch.setattr(
-        module, "row_blocks", lambda rows, width: row_blocks(rows, width, 3 * width)
+        module, "row_blocks", lambda rows, width, _: row_blocks(rows, width, elements=3 * width)
     )
 
 

@@ -144,7 +144,9 @@ def test_blocks_make_no_difference(monkeypatch):
     scores, y = draw(1000, seed=8)
     whole = fit_temperature(scores, y)
     blocks = module.row_blocks
-    monkeypatch.setattr(module, "row_blocks", lambda rows, width: blocks(rows, width, 50 * width))
+    monkeypatch.setattr(
+        module, "row_blocks", lambda rows, width, _: blocks(rows, width, elements=50 * width)
+    )
     assert fit_temperature(scores, y) == pytest.approx(whole, rel=1e-6)
 
 

@@ -6,8 +6,10 @@ go back as NumPy; torch tensors stay on their device and results go back as tens
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
@@ -25,6 +27,8 @@ BLOCK_ELEMENTS = 1 << 21
 DEVICE_ELEMENTS = 1 << 26
 """The same on a GPU, which has no use for cache but for many rows at once."""
 WARP = 64
+SMALL = 1 << 16
+"""Fewer values are not worth another thread."""
 
 
 def kind_of(x: object) -> Kind:
@@ -78,6 +82,11 @@ def to_kind(x: Tensor, kind: Kind) -> Array:
 
 def as_matrix(x: object, name: str, columns: str) -> Tensor:
     """A finite floating-point matrix with at least one row and one column."""
+    return as_bounded_matrix(x, name, columns)[0]
+
+
+def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple[float, float]]:
+    """The same, and its least and largest value."""
     matrix = to_tensor(x, name)
     if matrix.ndim != 2:
         raise ValueError(
@@ -92,16 +101,18 @@ def as_matrix(x: object, name: str, columns: str) -> Tensor:
         raise ValueError(f"{name} must hold real numbers; got dtype {matrix.dtype}")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.float64)
-    check_finite(matrix, name)
-    return matrix
+    return matrix, check_finite(matrix, name)
 
 
-def check_finite(matrix: Tensor, name: str) -> None:
-    """Raise at the first NaN or infinity, saying where it is. One pass, no copy."""
+def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
+    """The least and the largest value. Raises at the first NaN or infinity, saying where it is.
+    One pass, no copy."""
+    least, largest = math.inf, -math.inf
     for rows in blocks_of(matrix):
         block = matrix[rows]
-        low, high = torch.aminmax(block)
-        if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        low, high = (float(value) for value in torch.aminmax(block))
+        least, largest = min(least, low), max(largest, high)
+        if not (math.isfinite(low) and math.isfinite(high)):
             at = int((~torch.isfinite(block)).flatten().nonzero()[0])
             row, column = divmod(at, matrix.shape[1])
             cure = "or clip log-probabilities of zero, e.g. np.maximum(scores, -100)"
@@ -110,6 +121,7 @@ def check_finite(matrix: Tensor, name: str) -> None:
                 f"column {column}; every value must be finite. Remove such rows, "
                 f"{cure if name == 'scores' else 'or fill in what is missing'}"
             )
+    return least, largest
 
 
 def as_features(x: object, *, rows: int | None = None, columns: int | None = None) -> Tensor:
@@ -147,6 +159,21 @@ def row_blocks(
 def blocks_of(matrix: Tensor) -> Iterator[slice]:
     """The row blocks of a matrix."""
     return row_blocks(matrix.shape[0], matrix.shape[1], matrix.device)
+
+
+def sort_values(x: Tensor) -> Tensor:
+    """The values along the last axis, rising. On a CPU by NumPy, which is several times faster."""
+    if x.is_cuda:
+        return torch.sort(x, dim=-1).values
+    exact = x if x.dtype in (torch.float32, torch.float64, torch.int64) else x.to(torch.float32)
+    array = exact.contiguous().numpy()
+    threads = torch.get_num_threads()
+    if array.ndim == 1 or array.size < SMALL or threads == 1:
+        return torch.from_numpy(np.sort(array, axis=-1)).to(x.dtype)
+    out = array.copy()  # each thread sorts its rows in place
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda part: part.sort(axis=-1), np.array_split(out, threads)))
+    return torch.from_numpy(out).to(x.dtype)
 
 
 def row_index(rows: object, n: int, device: torch.device) -> slice | Tensor:

@@ -334,6 +334,7 @@ KINDS: dict[str, Kind] = {
         "made_for",
         "shape",
         "out_of",
+        "choosing",
     ),
     "Judged": _plain(Judged, "weights", "rows", "hits", "labels"),
     "History": _plain(History, "loss", "validation_loss", "best_epoch", "seconds"),

@@ -7,6 +7,7 @@ and metrics need to know of a classifier's scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from shortlist._arrays import (
     Array,
     ArrayLike,
     Kind,
-    as_matrix,
+    as_bounded_matrix,
     check_count,
     kind_of,
     row_blocks,
     row_index,
+    sort_values,
     to_kind,
 )
 from shortlist._candidates import read_candidates
@@ -51,6 +53,38 @@ def order(scores: Tensor, depth: int) -> Tensor:
 def _stable_order(scores: Tensor) -> Tensor:
     reversed_columns = torch.sort(scores.flip(1), dim=1, descending=True, stable=True).indices
     return scores.shape[1] - 1 - reversed_columns
+
+
+def in_order(inside: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of what is marked in a block, one row after the other, each best first.
+
+    >>> rows, columns = in_order(torch.tensor([[True, True, False, True]]), torch.zeros(1, 4))
+    >>> columns.tolist()
+    [3, 1, 0]
+    """
+    n = scores.shape[1]
+    rows, columns = _marked(inside)
+    values = scores[rows, columns]
+    if values.dtype == torch.float64:
+        # Backwards: of what is equal a stable sort then leaves the last column first.
+        last = torch.arange(len(rows) - 1, -1, -1, device=rows.device)
+        last = last[torch.sort(values[last], descending=True, stable=True).indices]
+        last = last[torch.sort(rows[last], stable=True).indices]
+        return rows[last], columns[last]
+    # One whole number says it all: row, then score from the best down, then column from the last.
+    bits = (values.to(torch.float32) + 0.0).view(torch.int32).to(torch.int64)
+    falling = torch.where(bits < 0, -(bits + (1 << 31)), bits).neg_().add_(1 << 31)
+    keys = sort_values((rows * (1 << 33) + falling) * n + (n - 1 - columns))
+    return keys // (n << 33), n - 1 - keys % n
+
+
+def _marked(inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of what is true."""
+    if inside.is_cuda:
+        return inside.nonzero(as_tuple=True)  # type: ignore[return-value]
+    flat = torch.from_numpy(np.flatnonzero(inside.numpy()))
+    rows = flat // inside.shape[1]
+    return rows, flat - rows * inside.shape[1]
 
 
 def best(scores: Tensor) -> Tensor:
@@ -99,6 +133,9 @@ class Ranking:
         self.kind: Kind = kind
         self._dense = dense  # (rows, n) scores by column, where every class has one
         self._listed = listed  # the deepest (labels, scores) computed so far
+        self._sorted: Tensor | None = None  # dense scores, best first, without their labels
+        self.bounds: tuple[float, float] | None = None
+        """The least and the largest score, if they are known."""
         first = dense if dense is not None else listed[0] if listed is not None else None
         if first is None:
             raise ValueError("build a Ranking with Ranking.from_scores or Ranking.from_candidates")
@@ -116,7 +153,7 @@ class Ranking:
         Nothing is sorted before it is asked for, and then only to the depth asked for; the matrix
         itself is not copied. `depth` limits how many labels of a row can ever be listed.
         """
-        dense = as_matrix(scores, "scores", "classes")
+        dense, bounds = as_bounded_matrix(scores, "scores", "classes")
         n = dense.shape[1]
         if n < 2:
             raise ValueError(
@@ -125,7 +162,11 @@ class Ranking:
             )
         if depth is not None and check_count(depth, "depth") > n:
             raise ValueError(f"depth = {depth} is more than the {n} classes")
-        return cls(classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense)
+        ranking = cls(
+            classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense
+        )
+        ranking.bounds = bounds
+        return ranking
 
     @classmethod
     def from_candidates(
@@ -218,13 +259,9 @@ class Ranking:
         """The same ranking with the columns named."""
         if classes.n != self.n_classes:
             raise ValueError(f"{classes.n} classes do not name {self.n_classes} columns")
-        return Ranking(
-            classes=classes,
-            depth=self.depth,
-            kind=self.kind,
-            dense=self._dense,
-            listed=self._listed,
-        )
+        named = copy(self)
+        named.classes = classes
+        return named
 
     def check_depth(self, size: int, what: str) -> None:
         """Raise if a set of `size` labels cannot be listed."""
@@ -270,8 +307,34 @@ class Ranking:
         labels, scores = self._top_block(rows, self.depth)
         return torch.where(labels >= 0, scores, -torch.inf)
 
+    def sorted_scores(self) -> Tensor:
+        """All scores of each row, best first, of a dense ranking; kept for next time.
+
+        Much faster than to sort labels along. Labels can be had from it later, with `prefix`.
+        """
+        assert self._dense is not None
+        if self._sorted is None:
+            blocks = [sort_values(self._dense[rows]).flip(1) for rows in self.blocks()]
+            self._sorted = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+        return self._sorted
+
+    def _prefix_of_sorted(self, rows: slice, sizes: Tensor) -> Tensor:
+        """`prefix` where the scores are sorted, but not the labels."""
+        assert self._dense is not None
+        assert self._sorted is not None
+        block, wanted = self._dense[rows], sizes.to(torch.int64)
+        last = self._sorted[rows].gather(1, (wanted - 1).clamp(min=0)[:, None])
+        inside = block >= torch.where(wanted[:, None] > 0, last, torch.inf)
+        row, column = in_order(inside, block)
+        # More than wanted, where the last ones tie.
+        begin = torch.searchsorted(row, torch.arange(len(wanted), device=row.device))
+        place = torch.arange(len(row), device=row.device) - begin[row]
+        return column[place < wanted[row]].to(torch.int32)
+
     def prefix(self, sizes: Tensor) -> Tensor:
         """The first `sizes[i]` labels of every row i, one row after the other (int32)."""
+        if self._sorted is not None and self._listed is None:
+            return torch.cat([self._prefix_of_sorted(r, sizes[r]) for r in self.blocks()])
         flat = []
         for rows in self.blocks():
             deepest = int(sizes[rows].max())
@@ -302,13 +365,23 @@ class Ranking:
             position = found.to(torch.int8).argmax(dim=1).to(torch.float64)
             return torch.where(found.any(dim=1), position, torch.inf)
         ranks = torch.empty(self.n_rows, dtype=torch.float64, device=self.device)
-        columns = torch.arange(self.n_classes, device=self.device)
         for rows in self.blocks():
             block, y = self._dense[rows], index[rows, None]
             own = block.gather(1, y)
-            before = (block > own).sum(dim=1) + ((block == own) & (columns > y)).sum(dim=1)
+            before = _count(block > own) + _ties_before(block, own, y)
             ranks[rows] = before.to(torch.float64)
         return ranks
+
+    def is_first(self, index: Tensor) -> Tensor:
+        """Whether each row's label is its first. For that, nothing has to be counted."""
+        if self._dense is None:
+            return self.rank_of(index) == 0
+        first = torch.empty(self.n_rows, dtype=torch.bool, device=self.device)
+        for rows in self.blocks():
+            block, y = self._dense[rows], index[rows, None]
+            own = block.gather(1, y)
+            first[rows] = (own[:, 0] == block.amax(dim=1)) & (_ties_before(block, own, y) == 0)
+        return first
 
     def count_above(self, thresholds: Sequence[float]) -> Tensor:
         """How many listed scores of each row exceed (`>`) each threshold: (rows, thresholds).
@@ -322,6 +395,23 @@ class Ranking:
             for k, level in enumerate(levels):
                 counts[rows, k] = (block > level).sum(dim=1, dtype=torch.int32)
         return counts.clamp_(max=self.depth)
+
+
+def _ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
+    """How many scores equal each row's `own`, that of the label `y`, and go before it."""
+    ties = _count(block == own) - 1
+    several = ties.nonzero()[:, 0]
+    if len(several):
+        columns = torch.arange(block.shape[1], device=block.device)
+        equal = block[several] == own[several]
+        ties[several] = _count(equal & (columns > y[several]))
+    return ties
+
+
+def _count(inside: Tensor) -> Tensor:
+    """How many of each row are true. As whole numbers of the same width as what was compared,
+    which is faster than as long ones."""
+    return inside.sum(dim=1, dtype=torch.int32)
 
 
 def as_ranking(scores: ArrayLike | Ranking) -> Ranking:

@@ -42,20 +42,30 @@ def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
         _check_range(ranking, declared)
         return declared  # type: ignore[return-value]
     proba = log_proba = True
-    for rows in ranking.blocks():
+    if ranking.bounds is not None:
+        slack = _slack(ranking.scores_of(slice(0, 1)).dtype)
+        low, high = ranking.bounds
+        proba, log_proba = low >= 0 and high <= 1 + slack, high <= slack
+    for rows in ranking.blocks() if proba or log_proba else ():
         block = ranking.scores_of(rows)
         slack = _slack(block.dtype)
         block = block.to(torch.promote_types(block.dtype, torch.float32))
-        high = float(block.max())
+        if ranking.bounds is None:
+            low, high = (float(v) for v in torch.aminmax(block))
         if proba:
-            listed = torch.where(block == -torch.inf, 0, block)
-            proba = float(listed.min()) >= 0 and high <= 1 + slack
+            listed = block
+            if not ranking.is_dense:
+                listed = torch.where(block == -torch.inf, 0, block)
+                low = float(listed.min())
+            proba = low >= 0 and high <= 1 + slack
             proba = proba and _sums_to_one(listed, slack, ranking.is_dense)
         if log_proba:
             log_proba = high <= slack and _sums_to_one(block.exp(), slack, ranking.is_dense)
         if not (proba or log_proba):
-            _warn_if_almost_proba(ranking)
-            return "logits"
+            break
+    if not (proba or log_proba):
+        _warn_if_almost_proba(ranking)
+        return "logits"
     return "proba" if proba else "log_proba"
 
 
@@ -125,6 +135,10 @@ def _out_of_range(ranking: Ranking, kind: str) -> tuple[float, float] | None:
     if kind not in _RANGE:
         return None
     least, most = _RANGE[kind]
+    if ranking.bounds is not None:
+        slack = _slack(ranking.scores_of(slice(0, 1)).dtype)
+        outside = ranking.bounds[0] < least - slack or ranking.bounds[1] > most + slack
+        return ranking.bounds if outside else None
     for rows in ranking.blocks():
         block = ranking.scores_of(rows)
         listed = block if ranking.is_dense else block[block > -torch.inf]
@@ -158,6 +172,9 @@ def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float
     >>> sorted_log_proba(r, "proba", 1, scale=2.0).exp().numpy().round(4).tolist()
     [[0.6667, 0.3333]]
     """
+    if ranking.is_dense and depth == ranking.n_classes:
+        every = log_proba_columns(ranking.sorted_scores(), kind, scale)
+        return torch.nn.functional.pad(every, (0, 1), value=LEAST_LOG_PROBA)
     labels, scores = ranking.top(depth)
     scores = scores.to(_working(scores.dtype))
     best = scores[:, :1] if kind == "logits" else None  # counted from the best: none is large
@@ -170,6 +187,23 @@ def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float
     if kind == "logits" or scale != 1:
         columns -= _log_total(columns, ranking)
     return columns.clamp_(min=LEAST_LOG_PROBA, max=0)
+
+
+def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor:
+    """Log-probabilities of all classes, floored, in whatever order the columns are.
+
+    >>> log_proba_columns(torch.tensor([[0.25, 0.75]]), "proba", 2.0).exp().numpy().round(4)
+    array([[0.1, 0.9]], dtype=float32)
+    """
+    scores = scores.to(_working(scores.dtype))
+    best = scores.amax(dim=1, keepdim=True) if kind == "logits" else None
+    logs = _logarithms(scores, kind, best, scale)
+    if kind == "logits" or scale != 1:
+        # Summed in float64, so that the order of the columns makes no difference after rounding.
+        top = 0 if best is not None else logs.amax(dim=1, keepdim=True)
+        total = (logs - top).exp_().sum(dim=1, keepdim=True, dtype=torch.float64)
+        logs = logs - (total.log_() + top).to(logs.dtype)
+    return logs.clamp(min=LEAST_LOG_PROBA, max=0)
 
 
 def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:

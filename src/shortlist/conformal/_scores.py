@@ -24,7 +24,7 @@ from torch import Tensor
 
 from shortlist._arrays import check_choice, check_count, check_weight
 from shortlist.ranking import Ranking, row_keys
-from shortlist.scores import ScoreType, sorted_log_proba
+from shortlist.scores import ScoreType, log_proba_columns, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
@@ -75,14 +75,29 @@ class ConformalScore:
             later = p[:, :1] + (ranks[1:] - 2 + u) * self.penalty
             return -torch.cat([u * p[:, :1], later], dim=1)
         # In float64, so that tails of small probabilities still add up.
-        before = torch.nn.functional.pad(p[:, :-1], (1, 0)).cumsum(dim=1, dtype=torch.float64)
-        mass = before + (u * p)
+        if self.randomized:
+            mass = torch.nn.functional.pad(p[:, :-1], (1, 0)).cumsum(dim=1, dtype=torch.float64)
+            mass += u * p
+        else:
+            mass = p.cumsum(dim=1, dtype=torch.float64)
         if self.name == "raps":
-            mass = mass + self.penalty * (ranks - self.k_reg).clamp(min=0)
-        return -mass
+            mass += self.penalty * (ranks - self.k_reg).clamp(min=0)
+        return mass.neg_()
+
+    def by_column(self, ranking: Ranking) -> Tensor:
+        """Probabilities of all labels of a dense ranking, unsorted: the levels of LAC."""
+        scores = ranking.scores_of(slice(None))
+        if self.kind == "proba" and self.scale == 1:
+            return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return log_proba_columns(scores, self.kind, self.scale).exp_()
 
     def _probabilities(self, ranking: Ranking) -> Tensor:
         """Sorted probabilities; zero where a list has ended."""
+        if ranking.is_dense and ranking.depth == ranking.n_classes:
+            if self.kind == "proba" and self.scale == 1:
+                scores = ranking.sorted_scores()
+                return scores.to(torch.promote_types(scores.dtype, torch.float32))
+            return log_proba_columns(ranking.sorted_scores(), self.kind, self.scale).exp_()
         labels, scores = ranking.top(ranking.depth)
         if self.kind == "proba" and self.scale == 1:
             p = scores.to(torch.promote_types(scores.dtype, torch.float32))

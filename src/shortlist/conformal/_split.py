@@ -17,7 +17,7 @@ from shortlist.conformal._scores import NAMES, ConformalScore
 from shortlist.guarantee import promised_rank
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
-from shortlist.selectors._levels import Levels
+from shortlist.selectors._levels import Levels, OwnScores
 from shortlist.selectors._promise import NestedSelector
 from shortlist.sets import PredictionSets
 from shortlist.temperature import scale_of
@@ -145,7 +145,11 @@ class SplitConformal(NestedSelector):
             self.k_reg == "auto" and self.score == "raps",
         )
 
-    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+    def _levels(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> tuple[Ranking, Levels | OwnScores]:
+        if self.score == "lac" and ranking.is_dense and ranking.depth == ranking.n_classes:
+            return ranking, OwnScores(self.score_.by_column(ranking), ranking)
         sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
         return ranking, Levels(self.score_.levels(ranking), sizes)
 
@@ -180,8 +184,8 @@ class SplitConformal(NestedSelector):
             one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)
-        point, promise = self._operating_point(accuracy, delta, mean_size, by)
-        return self._predict(ranking, x, point, promise, groups)
+        point = self._operating_point(accuracy, delta, mean_size, by)
+        return self._predict(ranking, x, [point], groups)[0]
 
 
 def _tuned(

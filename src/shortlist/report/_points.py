@@ -141,7 +141,7 @@ def _of_thresholds(
     asked = torch.from_numpy(thresholds[~np.isnan(thresholds)]).to(ranking.device)
     parts = []
     for rows, ranked, levels in model._blocks(ranking, features):
-        own = levels.of_rank(ranked.rank_of(index[rows])).to(torch.float64)
+        own = levels.of_labels(ranked, index[rows]).to(torch.float64)
         parts.append((own[:, None] >= asked, levels.sizes_at_each(asked)))
     hits, sizes = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
     every = np.isneginf(asked.cpu().numpy())  # every label there is, listed or not

@@ -67,13 +67,15 @@ class Calibration:
     candidates: NDArray[np.float64]
     """Thresholds, decreasing, …"""
     mean_sizes: NDArray[np.float64]
-    """… and the mean sizes that they give on the first half of the rows."""
+    """… and the mean sizes that they give on the rows that choose."""
     made_for: dict[str, Any]
     """Parameters that the levels depend on, as they were."""
     shape: Shape
     """What kind of rows they were."""
     out_of: int | None = None
     """How many rows `fit` was given, if it kept these of them."""
+    choosing: int | None = None
+    """How many rows, the first ones, choose a threshold by mean size; None: half of them."""
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -81,7 +83,7 @@ class Calibration:
     @property
     def chose(self) -> int:
         """How many rows, the first ones, choose a threshold by mean size; the others certify."""
-        return (len(self) + 1) // 2
+        return (len(self) + 1) // 2 if self.choosing is None else self.choosing
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.ranking import Ranking
+from shortlist._arrays import sort_values
+from shortlist.ranking import Ranking, best, in_order
+
+Sets: TypeAlias = tuple[Tensor, Tensor]
+"""Labels, one row after the other, and how many of them each row has."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,32 @@ class Levels:
 
     values: Tensor
     sizes: Tensor
+    always: bool = False
+    """Whether the first set is there at every threshold, whatever its level."""
+
+    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
+        """The level of each row's label."""
+        return self.of_rank(ranked.rank_of(index))
+
+    def totals(self, rising: Tensor) -> Tensor:
+        """How many labels all rows' sets hold together, at each of some rising thresholds."""
+        # A member counts at every threshold up to its level.
+        values = self.values.to(torch.float64).flatten().contiguous()
+        place = torch.searchsorted(rising, values, right=True)
+        if self.always:
+            place.view(self.values.shape)[:, 0] = len(rising)
+        steps = self.steps().flatten()
+        added = torch.bincount(place, weights=steps, minlength=len(rising) + 1)
+        return added.flip(0).cumsum(0).flip(0)[1:]
+
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> list[Sets]:
+        """The sets at each of some thresholds, of one for each row: (rows,)."""
+        if len(thresholds) == 1:
+            lengths = [self.sizes_at(thresholds[0])]
+        else:
+            lengths = list(self.sizes_at_each(torch.stack(list(thresholds), dim=1)).unbind(dim=1))
+        longest = torch.stack(lengths).amax(dim=0)
+        return _shorter(ranked.prefix(longest), longest, lengths)
 
     def of_rank(self, rank: Tensor) -> Tensor:
         """The level of the label at each row's `rank`: that of the first set that holds it; minus
@@ -30,14 +60,16 @@ class Levels:
         member = self._member(rank[:, None])[:, 0]
         inside = member < self.values.shape[1]
         level = self.values.gather(1, member.clamp(max=self.values.shape[1] - 1)[:, None])[:, 0]
-        return torch.where(inside, level, -torch.inf)
+        level = torch.where(inside, level, -torch.inf)
+        return torch.where(member == 0, torch.inf, level) if self.always else level
 
     def by_rank(self, depth: int) -> Tensor:
         """The level of each of the first `depth` labels: (rows, depth)."""
         ranks = torch.arange(depth, device=self.values.device)
         member = self._member(ranks.expand(len(self.values), -1))
         padded = torch.nn.functional.pad(self.values, (0, 1), value=-torch.inf)
-        return padded.gather(1, member)
+        levels = padded.gather(1, member)
+        return levels.masked_fill_(member == 0, torch.inf) if self.always else levels
 
     def _member(self, ranks: Tensor) -> Tensor:
         """The first member whose set is longer than a rank: (rows, ranks)."""
@@ -48,16 +80,15 @@ class Levels:
 
     def sizes_at(self, thresholds: Tensor) -> Tensor:
         """The size of the set at one threshold for all rows, (), or at one for each, (rows,)."""
-        inside = self.values >= thresholds.view(-1, 1)
-        count = inside.sum(dim=1, keepdim=True)
-        sizes = torch.nn.functional.pad(self.sizes.to(torch.int64), (1, 0))
-        return sizes.expand(len(count), -1).gather(1, count)[:, 0]
+        return self.sizes_at_each(thresholds.view(-1, 1))[:, 0]
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
-        """The sizes of the sets at each of several thresholds: (rows, thresholds)."""
-        asked = -thresholds.to(torch.float64).expand(len(self.values), -1)
-        rising = -self.values.to(torch.float64)
-        count = torch.searchsorted(rising.contiguous(), asked.contiguous(), right=True)
+        """The sizes of the sets at each of several thresholds, (thresholds,) for all rows or
+        (rows, thresholds): (rows, thresholds)."""
+        asked = thresholds.to(torch.float64).expand(len(self.values), thresholds.shape[-1])
+        count = _reaching(self.values, asked)
+        if self.always:
+            count.clamp_(min=1)
         sizes = torch.nn.functional.pad(self.sizes.to(torch.int64), (1, 0))
         return sizes.expand(len(count), -1).gather(1, count)
 
@@ -71,40 +102,134 @@ class Levels:
         """The same sets, none longer than its row's list, of `listed` labels: (rows,)."""
         if int(self.sizes.max()) <= int(listed.min()):
             return self
-        return Levels(self.values, torch.minimum(self.sizes, listed[:, None]))
+        return replace(self, sizes=torch.minimum(self.sizes, listed[:, None]))
 
     def never_empty(self) -> Levels:
         """The first set at every threshold."""
-        values = self.values.clone()
-        values[:, 0] = torch.inf
-        return Levels(values, self.sizes)
+        return replace(self, always=True)
 
 
-Block: TypeAlias = tuple[slice, Ranking, Levels]
+def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
+    """How many of each row's falling values reach each of its thresholds: (rows, thresholds).
+
+    By bisection of all rows at once: `torch.searchsorted` would need a copy of the values that
+    rises.
+    """
+    count = torch.zeros(thresholds.shape, dtype=torch.int64, device=falling.device)
+    members = falling.shape[1]
+    step = 1 << max(members.bit_length() - 1, 0)
+    while step:
+        further = count + step
+        reached = falling.gather(1, (further - 1).clamp(max=members - 1)) >= thresholds
+        count = torch.where(reached & (further <= members), further, count)
+        step >>= 1
+    return count
+
+
+class OwnScores:
+    """Levels that are the labels' own: nothing is sorted but the sets themselves.
+
+    `values` (rows, classes) are by column, and never rank two labels otherwise than the scores of
+    the ranking do.
+    """
+
+    def __init__(self, values: Tensor, ranked: Ranking, empty: bool = True) -> None:
+        self.values, self.ranked, self.empty = values, ranked, empty
+
+    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
+        level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
+        return level if self.empty else torch.where(ranked.is_first(index), torch.inf, level)
+
+    def totals(self, rising: Tensor) -> Tensor:
+        total = _count_at(self.values.flatten(), rising)
+        if not self.empty:  # the first ones count where their level is too low as well
+            total += len(self.values) - _count_at(self.values.amax(dim=1), rising)
+        return total.to(torch.float64)
+
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> list[Sets]:
+        lowest = torch.stack(list(thresholds)).amin(dim=0)
+        scores = ranked.scores_of(slice(None))
+        inside = self.values >= _as_values(lowest, self.values.dtype)[:, None]
+        row, column = in_order(inside, scores)
+        longest = torch.bincount(row, minlength=len(inside))
+        if not self.empty:
+            nothing = (longest == 0).nonzero()[:, 0]
+            row, column = torch.cat([row, nothing]), torch.cat([column, best(scores[nothing])])
+            row, order = torch.sort(row, stable=True)
+            column, longest = column[order], longest.clamp_(min=1)
+        labels = column.to(torch.int32)
+        if len(thresholds) == 1:
+            return [(labels, longest)]
+        values = self.values[row, column]
+        lengths = [self._lengths(row, values, t) for t in thresholds]
+        return _shorter(labels, longest, lengths)
+
+    def _lengths(self, row: Tensor, values: Tensor, threshold: Tensor) -> Tensor:
+        """How many of the labels listed are in the sets at a threshold."""
+        at = row[values >= _as_values(threshold, values.dtype)[row]]
+        lengths = torch.bincount(at, minlength=len(self.values))
+        return lengths if self.empty else lengths.clamp_(min=1)
+
+    def _in_order(self) -> Levels:
+        """The same, best first."""
+        falling = sort_values(self.values).flip(1)
+        every = torch.arange(1, falling.shape[1] + 1, device=falling.device)
+        levels = Levels(falling, every)
+        return levels if self.empty else levels.never_empty()
+
+    def by_rank(self, depth: int) -> Tensor:
+        return self._in_order().by_rank(depth)
+
+    def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        return self._in_order().sizes_at_each(thresholds)
+
+    def within(self, listed: Tensor) -> OwnScores:
+        return self  # every label is listed
+
+    def never_empty(self) -> OwnScores:
+        return OwnScores(self.values, self.ranked, empty=False)
+
+
+def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
+    """The least values of a type that are not below some thresholds (float64)."""
+    values = thresholds.to(dtype)
+    above = torch.nextafter(values, torch.full_like(values, torch.inf))
+    return torch.where(values.to(torch.float64) < thresholds, above, values)
+
+
+def _count_at(values: Tensor, rising: Tensor) -> Tensor:
+    """How many of some values reach each of some thresholds."""
+    below = torch.searchsorted(sort_values(values), _as_values(rising, values.dtype))
+    return len(values) - below
+
+
+def _shorter(labels: Tensor, longest: Tensor, lengths: Sequence[Tensor]) -> list[Sets]:
+    """The first labels of each row's list, as many as each of `lengths` says."""
+    if len(lengths) == 1:
+        return [(labels, lengths[0])]
+    row = torch.repeat_interleave(torch.arange(len(longest), device=labels.device), longest)
+    begin = longest.cumsum(0) - longest
+    place = torch.arange(len(labels), device=labels.device) - begin[row]
+    return [(labels[place < wanted[row]], wanted) for wanted in lengths]
+
+
+Block: TypeAlias = tuple[slice, Ranking, "Levels | OwnScores"]
 """Some rows, their ranking, and the levels of its labels."""
 
 
 def label_levels(blocks: Iterable[Block], index: Tensor) -> Tensor:
     """The level of each row's label: its conformal score."""
     return torch.cat(
-        [
-            levels.of_rank(ranked.rank_of(index[rows])).to(torch.float64)
-            for rows, ranked, levels in blocks
-        ]
+        [levels.of_labels(ranked, index[rows]).to(torch.float64) for rows, ranked, levels in blocks]
     )
 
 
 def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean size at each of some decreasing thresholds."""
-    rising, added, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
+    rising, total, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
     for _, _, levels in blocks:
-        # A member counts at every threshold up to its level.
-        values = levels.values.to(torch.float64).flatten().contiguous()
-        rising, added = rising.to(values.device), added.to(values.device)
-        place = torch.searchsorted(rising, values, right=True)
-        steps = levels.steps().flatten()
-        added = added + torch.bincount(place, weights=steps, minlength=len(rising) + 1)
+        rising, total = rising.to(levels.values.device), total.to(levels.values.device)
+        total = total + levels.totals(rising)
         rows += len(levels.values)
-    total = added.flip(0).cumsum(0).flip(0)[1:]
     sizes: NDArray[np.float64] = (total / rows).cpu().numpy()[::-1].copy()
     return sizes

@@ -66,9 +66,8 @@ class PricedSelector(NestedSelector):
             one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)
-        point, promise = self._choose_point(accuracy, delta, mean_size, cost_weight, by)
-        promised = NO_PROMISE not in promise
-        return self._predict(ranking, x, point, promise, groups, promised)
+        point = self._choose_point(accuracy, delta, mean_size, cost_weight, by)
+        return self._predict(ranking, x, [point], groups, promised=NO_PROMISE not in point[1])[0]
 
     def _choose_point(
         self,

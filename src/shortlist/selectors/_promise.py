@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -50,13 +50,29 @@ from shortlist.selectors._calibration import (
     counted,
     group_codes,
 )
-from shortlist.selectors._levels import Block, Levels, label_levels, mean_sizes
+from shortlist.selectors._levels import (
+    Block,
+    Levels,
+    OwnScores,
+    Sets,
+    label_levels,
+    mean_sizes,
+)
 from shortlist.selectors._seen import Seen
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
 """Levels, and sizes for its bands, that a frontier keeps; with more rows it makes levels anew, and
 has no bands."""
+
+
+Point: TypeAlias = "tuple[float | Conditional, str]"
+"""A threshold, or one for each class or group, and the promise in words."""
+
+
+CHOOSING_VALUES = 1 << 22
+"""Levels that choose a threshold by mean size: enough to measure sizes by, and more rows are left
+to certify an accuracy."""
 
 
 class NestedSelector(SetPredictor):
@@ -83,7 +99,9 @@ class NestedSelector(SetPredictor):
         """Learn whatever there is to learn."""
 
     @abstractmethod
-    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+    def _levels(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> tuple[Ranking, Levels | OwnScores]:
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
     def _check(self) -> None:
@@ -126,14 +144,15 @@ class NestedSelector(SetPredictor):
             raise ValueError('by = "group" needs the group of each row: fit(..., groups=...)')
         learning, held_out = self._parts(len(ranking))
         at = row_index(learning, len(ranking), ranking.device)
-        self._learn(ranking[learning], index[at], kind, _rows_of(x, learning))
+        learned = _part(ranking, learning)
+        self._learn(learned, index[at], kind, _rows_of(x, learning))
         self._calibration = None
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
             kept = None if codes is None else (codes[0][held_out], codes[1])
-            held = ranking[held_out]
+            held = _part(ranking, held_out)
             self._calibrate(held, index[at], _rows_of(x, held_out), kept, out_of=len(ranking))
-        self._seen = Seen(ranking[learning]) if self._learns() else None
+        self._seen = Seen(learned) if self._learns() else None
         self._close(ranking, kind)
         return self
 
@@ -171,7 +190,7 @@ class NestedSelector(SetPredictor):
         at = torch.from_numpy(order).to(ranking.device)
         blocks = self._blocks(ranking, features)
         levels = label_levels(blocks, index)[at].cpu().numpy()
-        chose = (len(ranking) + 1) // 2
+        chose = min((len(ranking) + 1) // 2, max(1000, CHOOSING_VALUES // ranking.depth))
         chosen, x = order[:chose], _rows_of(features, order[:chose])
         # Only the rows that choose have a say in what there is to choose from. At infinity a set
         # holds what it cannot do without.
@@ -187,6 +206,7 @@ class NestedSelector(SetPredictor):
             made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
             out_of=out_of,
             shape=Shape.of(ranking),
+            choosing=chose,
         )
 
     def _blocks(self, ranking: Ranking, features: Tensor | None) -> Iterator[Block]:
@@ -282,42 +302,55 @@ class NestedSelector(SetPredictor):
         self,
         ranking: Ranking,
         features: Tensor | None,
-        point: float | Conditional,
-        promise: str,
+        points: Sequence[Point],
         groups: ArrayLike | None,
         promised: bool = True,
-    ) -> PredictionSets:
-        """The sets at a threshold, or at those of each class or group."""
+    ) -> list[PredictionSets]:
+        """The sets at each of some operating points. Levels are made once for all of them."""
         if promised:
             self._calibrated().shape.check(ranking)
-        by = point.by if isinstance(point, Conditional) else None
-        if groups is not None and by != "group":
-            raise ValueError('groups came, but the promise is not by group; say by="group"')
-        if not isinstance(point, Conditional):
-            at = torch.full((len(ranking),), point, dtype=torch.float64)
-        elif by == "class":
-            at = point.thresholds[:-1]
-        elif groups is None:
-            raise ValueError('by = "group" needs the group of each row: groups=...')
-        else:
-            at, unseen = point.of_rows(groups, len(ranking))
-            promise += unseen
-        at = at.to(ranking.device)
-        flat, sizes = [], []
+        thresholds, promises = [], []
+        for point, promise in points:
+            at, words = _thresholds(point, len(ranking), groups)
+            thresholds.append(at.to(ranking.device))
+            promises.append(promise + words)
+        by_class = [isinstance(point, Conditional) and point.by == "class" for point, _ in points]
+        found: list[list[Sets]] = [[] for _ in points]
         for rows, ranked, levels in self._blocks(ranking, features):
-            if by == "class":
-                labels, lengths = _by_class(ranked, levels, at)
-            else:
-                labels, lengths = _prefixes(ranked, levels, at[rows])
-            flat.append(labels)
-            sizes.append(lengths)
-        return PredictionSets(
-            torch.cat(flat),
-            torch.cat(sizes).to(torch.int64),
-            ranking.classes,
-            kind=ranking.kind,
-            promise=promise,
-        )
+            of_rows = [at[rows] for at, k in zip(thresholds, by_class, strict=True) if not k]
+            prefixes = _prefixes(ranked, levels, of_rows)
+            for sets, at, k in zip(found, thresholds, by_class, strict=True):
+                sets.append(_by_class(ranked, levels, at) if k else next(prefixes))
+        return [
+            PredictionSets(
+                torch.cat([labels for labels, _ in sets]),
+                torch.cat([lengths for _, lengths in sets]).to(torch.int64),
+                ranking.classes,
+                kind=ranking.kind,
+                promise=promise,
+            )
+            for sets, promise in zip(found, promises, strict=True)
+        ]
+
+    def predict_sets(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+        delta: float | None = None,
+        by: str | None = None,
+        groups: ArrayLike | None = None,
+    ) -> list[PredictionSets]:
+        """`predict_set` at each of several accuracies, in hardly more time than at one.
+
+        Each promise holds for itself, not all of them at once.
+        """
+        ranking, x = self._rows(scores, features)
+        if np.ndim(accuracies) != 1:
+            raise ValueError(f"accuracies must be a list of numbers; got {accuracies!r}")
+        points = [self._operating_point(a, delta, None, by) for a in accuracies]
+        return self._predict(ranking, x, points, groups) if points else []
 
     def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """The conformal p-value of every label: (rows, classes).
@@ -400,23 +433,50 @@ def hold_out(
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
+def _part(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
+    """Some of the rows, in order; not a copy if they are all."""
+    return ranking if len(rows) == len(ranking) else ranking[rows]
+
+
 def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
-    if features is None:
-        return None
+    if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
+        return features
     return features[torch.from_numpy(rows).to(features.device)]
 
 
-def _prefixes(ranked: Ranking, levels: Levels, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """The labels, and how many, of the set at each row's threshold; all there are at -infinity."""
-    lengths = levels.sizes_at(thresholds)
-    every = thresholds[:, None] == -torch.inf
-    if not bool(every.any()):
-        return ranked.prefix(lengths), lengths
-    inside = torch.arange(ranked.depth, device=ranked.device) < lengths[:, None]
-    return _with_unlisted(ranked, inside | every, every)
+def _thresholds(
+    point: float | Conditional, rows: int, groups: ArrayLike | None
+) -> tuple[Tensor, str]:
+    """The threshold of each row, or of each class, and what the promise leaves out, in words."""
+    by = point.by if isinstance(point, Conditional) else None
+    if groups is not None and by != "group":
+        raise ValueError('groups came, but the promise is not by group; say by="group"')
+    if not isinstance(point, Conditional):
+        return torch.full((rows,), point, dtype=torch.float64), ""
+    if by == "class":
+        return point.thresholds[:-1], ""
+    if groups is None:
+        raise ValueError('by = "group" needs the group of each row: groups=...')
+    return point.of_rows(groups, rows)
 
 
-def _by_class(ranked: Ranking, levels: Levels, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+def _prefixes(
+    ranked: Ranking, levels: Levels | OwnScores, thresholds: Sequence[Tensor]
+) -> Iterator[Sets]:
+    """The sets at each of some thresholds of all rows; all labels there are at -infinity."""
+    whole = [bool((at == -torch.inf).any()) for at in thresholds]
+    some = [at for at, every in zip(thresholds, whole, strict=True) if not every]
+    found = iter(levels.sets_at(ranked, some) if some else ())
+    for at, all_labels in zip(thresholds, whole, strict=True):
+        if not all_labels:
+            yield next(found)
+            continue
+        every = at[:, None] == -torch.inf
+        inside = levels.by_rank(ranked.depth) >= at[:, None]
+        yield _with_unlisted(ranked, inside | every, every)
+
+
+def _by_class(ranked: Ranking, levels: Levels | OwnScores, thresholds: Tensor) -> Sets:
     """Each label by the threshold of its own class, (classes,): not a prefix."""
     labels, _ = ranked.top(ranked.depth)
     own = thresholds[labels.clamp(min=0).to(torch.int64)]

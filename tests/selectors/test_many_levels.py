@@ -1,0 +1,140 @@
+"""Sets at several accuracies at once, and levels that are not sorted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import shortlist as sl
+from shortlist._arrays import sort_values
+from shortlist.ranking import Ranking, in_order, order
+from shortlist.selectors import _promise
+
+ACCURACIES = [0.5, 0.99, 0.9, 0.8, 0.9]
+DATA = sl.datasets.gaussian(1200, 0.25, n_classes=7, dimension=5, seed=3)
+KNOWN, NEW = DATA.split(800)
+MODELS = {
+    "lac": sl.SplitConformal("lac"),
+    "lac as it is": sl.SplitConformal("lac", temperature=None),
+    "lac, empty": sl.SplitConformal("lac", allow_empty=True),
+    "aps": sl.SplitConformal("aps"),
+    "raps": sl.SplitConformal("raps", randomized=True),
+    "margin": sl.SplitConformal("margin"),
+    "topk": sl.SplitConformal("topk"),
+    "plug-in": sl.PlugInSelector(cost="log", calibration=0.5),
+    "Shortlister": sl.Shortlister(max_epochs=2),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_several_accuracies_at_once_are_one_after_the_other(name) -> None:
+    model = MODELS[name].fit(KNOWN.posterior, KNOWN.y)
+    found = model.predict_sets(NEW.posterior, accuracies=ACCURACIES)
+    for accuracy, sets in zip(ACCURACIES, found, strict=True):
+        one = model.predict_set(NEW.posterior, accuracy=accuracy)
+        assert sets == one
+        assert sets.promise == one.promise
+    assert model.predict_sets(NEW.posterior, accuracies=[]) == []
+
+
+def test_by_class_and_by_group() -> None:
+    groups = np.where(KNOWN.x[:, 0] > 0, "left", "right")
+    new = np.where(NEW.x[:, 0] > 0, "left", "right")
+    model = sl.SplitConformal("lac").fit(KNOWN.posterior, KNOWN.y, groups=groups)
+    for how in ({"by": "class"}, {"by": "group", "groups": new}):
+        found = model.predict_sets(NEW.posterior, accuracies=[0.8, 0.6], **how)
+        for accuracy, sets in zip([0.8, 0.6], found, strict=True):
+            assert sets == model.predict_set(NEW.posterior, accuracy=accuracy, **how)
+
+
+def test_one_that_takes_every_label_among_others() -> None:
+    model = sl.SplitConformal("lac", temperature=None, on_unreachable="all")
+    model.fit(KNOWN.posterior[:30], KNOWN.y[:30])
+    few, every = model.predict_sets(NEW.posterior, accuracies=[0.8, 0.999])
+    assert every.sizes.tolist() == [7] * len(NEW)
+    assert few == model.predict_set(NEW.posterior, accuracy=0.8)
+
+
+def test_accuracies_are_a_list() -> None:
+    model = MODELS["lac"].fit(KNOWN.posterior, KNOWN.y)
+    with pytest.raises(ValueError, match="accuracies must be a list of numbers; got 0.9"):
+        model.predict_sets(NEW.posterior, accuracies=0.9)
+
+
+@pytest.mark.parametrize("allow_empty", [False, True])
+@pytest.mark.parametrize("kind", ["proba", "logits"])
+def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None:
+    """Of lists of all candidates levels are sorted; of dense scores they are not."""
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 6, (400, 9)).astype(np.float32)  # with ties
+    scores[:, 0] += 1
+    if kind == "proba":
+        scores /= scores.sum(axis=1, keepdims=True)
+    y = rng.integers(0, 9, 400)
+    model = sl.SplitConformal(
+        "lac", temperature=None, score_type=kind, allow_empty=allow_empty, calibration=None
+    )
+    labels = order(torch.from_numpy(scores), 9).numpy()
+    lists = Ranking.from_candidates(labels, np.take_along_axis(scores, labels, 1), 9)
+    dense = clone(model).fit(scores, y).calibrate(scores[:200], y[:200])
+    found = {a: dense.predict_set(scores[200:], accuracy=a) for a in (0.1, 0.3, 0.6, 0.9)}
+    levels = np.sort(dense._calibration.levels)
+    p_dense = dense.p_values(scores[200:])
+    curve = dense.frontier(scores[200:], y[200:])
+    model.fit(lists, y).calibrate(lists[:200], y[:200])
+    np.testing.assert_allclose(np.sort(model._calibration.levels), levels, rtol=1e-6)
+    for accuracy, sets in found.items():
+        assert model.predict_set(lists[200:], accuracy=accuracy).labels() == sets.labels()
+    np.testing.assert_allclose(model.p_values(lists[200:]), p_dense)
+    other = model.frontier(lists[200:], y[200:])
+    np.testing.assert_allclose(other.mean_size, curve.mean_size)
+    np.testing.assert_allclose(other.accuracy, curve.accuracy)
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 9), st.sampled_from(["float16", "float32", "float64"]),
+    st.integers(0, 1000),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_what_is_marked_comes_in_the_order_of_the_ranking(rows, n, dtype, seed) -> None:
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(
+        rng.integers(-3, 3, (rows, n)).astype(dtype) * [[0.1, -0.0][seed % 2]]
+    )
+    scores = scores.to(getattr(torch, dtype))
+    inside = torch.from_numpy(rng.random((rows, n)) < 0.5)
+    row, column = in_order(inside, scores)
+    expected = [
+        (i, j) for i, js in enumerate(order(scores, n).tolist()) for j in js if inside[i, j]
+    ]
+    assert list(zip(row.tolist(), column.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 5), (500, 300), (7,)])
+def test_values_are_sorted_as_by_torch(dtype, shape) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    before = x.clone()
+    assert torch.equal(sort_values(x), torch.sort(x, dim=-1).values)
+    assert torch.equal(x, before)
+
+
+def test_enough_rows_choose_by_size_and_the_others_certify(monkeypatch) -> None:
+    monkeypatch.setattr(_promise, "CHOOSING_VALUES", 7 * 10)
+    draws = sl.datasets.gaussian(5000, 0.25, n_classes=7, dimension=5, seed=3)
+    model = sl.SplitConformal("lac", temperature=None).fit(draws.posterior, draws.y)
+    promise = model.predict_set(NEW.posterior, mean_size=2).promise
+    assert "aimed at by 1,000 calibration rows" in promise
+    assert "certified by 4,000 others" in promise
+
+
+def test_of_a_classifier() -> None:
+    for method in (sl.SplitConformal("lac"), sl.CardinalityPath(inputs="scores", max_epochs=1)):
+        clf = sl.ShortlistClassifier(method=method).fit(KNOWN.x, KNOWN.y)
+        found = clf.predict_sets(NEW.x, accuracies=[0.3, 0.5])
+        expected = [clf.predict_set(NEW.x, accuracy=a) for a in (0.3, 0.5)]
+        assert found == expected
