@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
@@ -40,7 +40,7 @@ from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking, best
 from shortlist.selectors import SetPredictor, Shortlister
-from shortlist.selectors._promise import hold_out
+from shortlist.selectors._promise import NestedSelector, hold_out
 from shortlist.sets import PredictionSets
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -331,6 +331,15 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """The prediction set of each row; arguments go to the method's `predict_set`."""
         scores = self._checked(X)
         return self.method_.predict_set(scores, self._filled(X), **operating_point)
+
+    def predict_sets(
+        self, X: object, *, accuracies: Sequence[float], **how: object
+    ) -> list[PredictionSets]:
+        """The sets at each of several accuracies, if the method has them at once."""
+        if not isinstance(self.method_, NestedSelector):
+            return [self.predict_set(X, accuracy=a, **how) for a in accuracies]
+        scores = self._checked(X)
+        return self.method_.predict_sets(scores, self._filled(X), accuracies=accuracies, **how)  # type: ignore[arg-type]
 
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Accuracy and mean size at every operating point of the method."""
