@@ -241,7 +241,7 @@ def test_speed_measures(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found["seconds"] > 0
         assert 1 <= found["mean_size"] <= 10
     found = worker.selecting(members=2, rows=600, classes=10)
-    assert min(found["seconds"], found["fit"]) > 0
+    assert found["seconds"] > 0
     assert worker.importing("import shortlist")["seconds"] >= 0
 
     (path,) = works.path_times("path   1.50 s   20 loops   6.00 s   ratio 4.00")

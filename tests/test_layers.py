@@ -42,6 +42,8 @@ ROWS: list[tuple[str, set[str]]] = [
             "_estimators",
             "_formats",
             "rows",
+            "_columns",
+            "_sets_out",
             "_comparison_text",
         },
     ),

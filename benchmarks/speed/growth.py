@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 AXES = {"rows": "rows", "classes": "classes", "|K|": "members"}
+WORDS = {"seconds": "time", "memory": "peak memory over the input"}
+LEAST = {"seconds": 0.001, "memory": 5.0}
+"""Less than this many seconds or megabytes is chance."""
 LAST = 3
 """A slope is that of the largest sizes, where what does not grow no longer counts."""
 
@@ -26,7 +29,7 @@ def curves(results: list[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, 
 
 def slope(points: list[dict[str, Any]], axis: str, what: str) -> float | None:
     """The exponent of the growth of time or memory; None where it cannot be told."""
-    used = [one for one in points[-LAST:] if one.get(what) and one[what] > 0]
+    used = [one for one in points[-LAST:] if (one[what] or 0) >= LEAST[what]]
     if len(used) < 2:
         return None
     x, y = np.log([[one[AXES[axis]], one[what]] for one in used]).T
@@ -47,12 +50,11 @@ def draw_growth(results: list[dict[str, Any]], path: Path) -> None:
             for method, points in methods.items():
                 at = slope(points, axis, what)
                 name = method if at is None else f"{method}: slope {at:.2f}"
-                shown = [one for one in points if one.get(what) and one[what] > 0]
+                shown = [one for one in points if (one[what] or 0) >= LEAST[what]]
                 sizes = [one[AXES[axis]] for one in shown]
                 ax.loglog(sizes, [one[what] for one in shown], "o-", ms=3, label=name)
             ax.set_xlabel(axis)
-            ax.set_ylabel({"seconds": "time", "memory": "peak memory over the input"}[what])
-            ax.set_title(f"{what.replace('seconds', 'time')} ({unit})", fontsize=9)
+            ax.set_ylabel(f"{WORDS[what]} ({unit})")
             ax.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

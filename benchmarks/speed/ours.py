@@ -25,10 +25,7 @@ class Shortlist:
     def predict(self, p: Floats, levels: list[float]) -> list[sl.PredictionSets]:
         if len(levels) == 1:
             return [self.model.predict_set(p, accuracy=levels[0])]
-        try:
-            return list(self.model.predict_set(p, accuracy=levels))
-        except (TypeError, ValueError):  # one level at a time is all that it knows
-            return [self.model.predict_set(p, accuracy=level) for level in levels]
+        return self.model.predict_sets(p, accuracies=levels)
 
     def sizes_and_hits(
         self, sets: sl.PredictionSets, y: Labels

@@ -111,8 +111,8 @@ def growth_lines(results: Results) -> list[str]:
             for what in ("seconds", "memory"):
                 at = slope(points, axis, what)
                 shown = ", ".join(f"{one[what] or 0:.3g}" for one in points)
-                how = "unknown" if at is None else f"{at:.2f}"
-                lines.append(f"{method} by {axis}: {what} {shown}; slope {how}")
+                grows = "too small to tell" if at is None else f"{at:.2f}"
+                lines.append(f"{method} by {axis}: {what} {shown}; slope {grows}")
     return lines
 
 

@@ -22,13 +22,15 @@ Array: TypeAlias = "NDArray[np.generic] | Tensor"
 ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
 Kind: TypeAlias = Literal["numpy", "torch"]
 
-BLOCK_ELEMENTS = 1 << 21
+BLOCK_ELEMENTS = 1 << 20
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
 DEVICE_ELEMENTS = 1 << 26
 """The same on a GPU, which has no use for cache but for many rows at once."""
 WARP = 64
 SMALL = 1 << 16
 """Fewer values are not worth another thread."""
+LARGE = 1 << 26
+"""So many bytes are not copied without need."""
 
 
 def kind_of(x: object) -> Kind:
@@ -174,6 +176,34 @@ def sort_values(x: Tensor) -> Tensor:
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda part: part.sort(axis=-1), np.array_split(out, threads)))
     return torch.from_numpy(out).to(x.dtype)
+
+
+class Picked:
+    """Some rows of a matrix, copied only when, and as far as, they are looked at.
+
+    >>> Picked(torch.eye(3), torch.tensor([2, 0]))[1:].tolist()
+    [[1.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, matrix: Tensor, rows: Tensor) -> None:
+        self.matrix, self.rows = matrix, rows
+        self.shape, self.device = (len(rows), matrix.shape[1]), matrix.device
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        return self.matrix[self.rows[rows]]
+
+
+def pick(matrix: Tensor | Picked, rows: slice | Tensor) -> Tensor | Picked:
+    """Some rows of a matrix. What would be a large copy is put off: the matrix may be a file."""
+    inner = matrix if isinstance(matrix, Tensor) else matrix.matrix
+    if isinstance(rows, slice):
+        return matrix[rows] if isinstance(matrix, Tensor) else Picked(inner, matrix.rows[rows])
+    if inner.is_cuda or len(rows) * inner.shape[1] * inner.element_size() <= LARGE:
+        return matrix[rows]
+    return Picked(inner, rows if isinstance(matrix, Tensor) else matrix.rows[rows])
 
 
 def row_index(rows: object, n: int, device: torch.device) -> slice | Tensor:

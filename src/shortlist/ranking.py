@@ -17,9 +17,11 @@ from shortlist._arrays import (
     Array,
     ArrayLike,
     Kind,
+    Picked,
     as_bounded_matrix,
     check_count,
     kind_of,
+    pick,
     row_blocks,
     row_index,
     sort_values,
@@ -125,7 +127,7 @@ class Ranking:
         classes: Classes,
         depth: int,
         kind: Kind,
-        dense: Tensor | None = None,
+        dense: Tensor | Picked | None = None,
         listed: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.classes = classes
@@ -251,7 +253,7 @@ class Ranking:
             classes=self.classes,
             depth=self.depth,
             kind=self.kind,
-            dense=None if self._dense is None else self._dense[at],
+            dense=None if self._dense is None else pick(self._dense, at),
             listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
 

@@ -1,4 +1,4 @@
-"""Rows in files, of any format: scores or candidates, labels, features; and sets that go out.
+"""Rows in files, of any format: scores or candidates, labels, features.
 
 | format | what is read |
 |---|---|
@@ -8,46 +8,38 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._arrays import row_blocks
-from shortlist._writing import written_whole
+from shortlist._columns import Columns, csv_parts, parquet_parts, together
 from shortlist.datasets import FeatureFile, load
 from shortlist.datasets._files import read_archive
 from shortlist.ranking import Ranking
-from shortlist.sets import PredictionSets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STANDARD = "-"
 ENDINGS_IN = (".npz", ".parquet", ".csv")
-ENDINGS_OUT = (".parquet", ".csv", ".jsonl")
 BLOCK_ROWS = 50_000
+"""How many rows are worked on at once."""
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows with scores or candidates, and what else is known of them."""
 
-    scores: NDArray[np.generic] | list[list[object]]
-    labels: NDArray[np.generic] | list[list[object]] | None = None
+    scores: NDArray[np.generic] | Sequence[Sequence[object]]
+    labels: NDArray[np.generic] | Sequence[Sequence[object]] | None = None
     """The candidates' labels, if the scores are theirs."""
     y: NDArray[np.generic] | None = None
     features: NDArray[np.generic] | None = None
     classes: NDArray[np.generic] | None = None
     n_classes: int | None = None
     name: str = ""
+    feature_names: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -76,9 +68,25 @@ class Rows:
         names = self.classes if self.classes is not None else classes
         if names is not None and _counts_columns(names):
             return Ranking.from_candidates(self.labels, self.scores, len(names))
+        if names is None and not self._numbered():
+            names = np.array(self._named_labels())
         if names is not None:
             return Ranking.from_candidates(self.labels, self.scores, classes=names)
         return Ranking.from_candidates(self.labels, self.scores, self._count())
+
+    def _numbered(self) -> bool:
+        """Whether the candidates' labels are numbers, not names."""
+        assert self.labels is not None
+        if isinstance(self.labels, np.ndarray):
+            return self.labels.dtype.kind in "iu"
+        first = next((label for row in self.labels for label in row), 0)
+        return isinstance(first, int | np.integer)
+
+    def _named_labels(self) -> list[str]:
+        """All names that occur, in order: those of candidates, and of right labels."""
+        assert self.labels is not None
+        found = {str(label) for row in self.labels for label in row if label is not None}
+        return sorted(found if self.y is None else found | {str(label) for label in self.y})
 
     def _count(self) -> int:
         if self.n_classes is not None:
@@ -86,6 +94,37 @@ class Rows:
         listed = [] if self.labels is None else self.labels
         numbers = [int(v) for row in listed for v in row]  # type: ignore[arg-type]
         return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+
+    def for_model(self, classes: NDArray[np.generic], features: list[str] | None) -> Rows:
+        """The same rows with columns in the order of a model, by their names, if they have any."""
+        found = self
+        if self.labels is None and self.classes is not None:
+            at = self._order(self.classes.tolist(), classes.tolist(), "classes")
+            if at is not None:
+                scores = np.asarray(self.scores)[:, at]
+                found = replace(found, scores=scores, classes=np.asarray(classes))
+        if self.features is not None and self.feature_names and features:
+            at = self._order(self.feature_names, features, "features")
+            if at is not None:
+                found = replace(found, features=self.features[:, at], feature_names=features)
+        return found
+
+    def _order(
+        self, ours: Sequence[object], theirs: Sequence[object], what: str
+    ) -> list[int] | None:
+        """Where each of a model's columns is found here; None if they are in order."""
+        if ours == theirs:
+            return None
+        missing = [name for name in theirs if name not in ours]
+        strange = [name for name in ours if name not in theirs]
+        if missing or strange:
+            one = f"no {missing[0]!r}" if missing else f"{strange[0]!r}, which it does not know"
+            raise ValueError(
+                f"{self.name} has {len(ours)} {what}, and the model {len(theirs)}: there is {one}"
+                + (f", but {strange[0]!r}" if missing and strange else "")
+            )
+        place = {name: i for i, name in enumerate(ours)}
+        return [place[name] for name in theirs]
 
 
 def _counts_columns(names: NDArray[np.generic]) -> bool:
@@ -103,22 +142,43 @@ def read(path: str | os.PathLike[str]) -> Rows | FeatureFile:
 
 def read_rows(path: str | os.PathLike[str]) -> Rows:
     """Rows from a file or folder, or, from "-", CSV on the standard input."""
+    parts = _columns_of(path, None)
+    if parts is not None:
+        return from_columns(together(parts))
+    return _arrays_of(path)
+
+
+def stream_rows(path: str | os.PathLike[str], rows: int = BLOCK_ROWS) -> Iterator[Rows]:
+    """The same, a part of the rows after the other: no more is in memory at a time."""
+    parts = _columns_of(path, rows)
+    if parts is not None:
+        yield from (from_columns(part) for part in parts)
+    else:
+        yield from _arrays_of(path).blocks(rows)
+
+
+def _columns_of(path: str | os.PathLike[str], rows: int | None) -> Iterator[Columns] | None:
+    """The parts of a file of columns; None if it holds arrays."""
     text = os.fspath(path)
     if text == STANDARD:
-        return _from_frame(_csv(sys.stdin, "the standard input"), "the standard input")
+        return csv_parts(None, rows)
     file = Path(text)
     if not file.exists():
         raise FileNotFoundError(f"there is no file or folder at {text!r}")
+    if file.suffix == ".csv":
+        return csv_parts(file, rows)
+    return parquet_parts(file, rows) if file.suffix == ".parquet" else None
+
+
+def _arrays_of(path: str | os.PathLike[str]) -> Rows:
+    file = Path(path)
     if file.is_dir():
+        if (file / "model.json").exists():
+            raise ValueError(f"{str(file)!r} is a model; here rows are needed, with scores and y")
         found = sorted(file.glob("*.npy"))
-        arrays = {one.stem: _array(one) for one in found}
-        return from_arrays(arrays, file.name)
+        return from_arrays({one.stem: _array(one) for one in found}, f"the folder {str(file)!r}")
     if file.suffix == ".npz":
         return from_arrays(read_archive(file)[0], file.name)
-    if file.suffix == ".csv":
-        return _from_frame(_csv(file, file.name), file.name)
-    if file.suffix == ".parquet":
-        return _from_frame(_parquet(file), file.name)
     raise ValueError(
         f"{file.name} cannot be read: known are {', '.join(ENDINGS_IN)}, folders of .npy, and - "
         "for CSV on the standard input"
@@ -173,6 +233,19 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
     )
 
 
+def from_columns(columns: Columns) -> Rows:
+    """Rows from columns."""
+    return Rows(
+        columns.scores,
+        columns.labels,
+        columns.y,
+        columns.features,
+        columns.classes,
+        name=columns.name,
+        feature_names=columns.feature_names,
+    )
+
+
 def _named(y: NDArray[np.generic], classes: NDArray[np.generic], name: str) -> NDArray[np.generic]:
     """Labels by their names, where a file numbers them and has names too."""
     numbers = np.asarray(y).astype(np.int64)
@@ -199,182 +272,3 @@ def _names_of(
 def _trimmed(scores: NDArray[np.generic], listed: list[list[object]]) -> list[list[object]]:
     """The scores of candidates without those that pad."""
     return [row[: len(names)] for row, names in zip(scores.tolist(), listed, strict=True)]
-
-
-# Columns
-
-
-def _csv(source: object, name: str) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        return pd.read_csv(source)  # type: ignore[call-overload, no-any-return]
-    except (ValueError, UnicodeDecodeError) as error:  # what pandas raises is a ValueError
-        words = " ".join(str(error).split())[:150]
-        raise ValueError(f"{name} is not a readable CSV file: {words}") from error
-
-
-def _parquet(file: Path) -> pd.DataFrame:
-    import pandas as pd
-    from pyarrow import ArrowInvalid
-
-    try:
-        return pd.read_parquet(file)
-    except (ArrowInvalid, OSError, ValueError) as error:
-        words = " ".join(str(error).split())[:150]
-        raise ValueError(f"{file.name} is not a readable Parquet file: {words}") from error
-
-
-def _from_frame(frame: pd.DataFrame, name: str) -> Rows:
-    """Rows from columns."""
-    if not len(frame):
-        raise ValueError(f"{name} has no rows")
-    columns = [str(column) for column in frame.columns]
-    frame = frame.set_axis(columns, axis=1)
-    y = frame["y"].to_numpy() if "y" in columns else None
-    if "features" in columns:
-        features = _lists(frame, "features", name)
-        x = np.array(features, dtype=np.float64) if _even(features) else None
-        if x is None:
-            raise ValueError(f"{name}: features differ in length from row to row")
-    else:
-        own = [c for c in columns if c.startswith("x_")]
-        x = frame[own].to_numpy(dtype=np.float64) if own else None
-    if "scores" in columns:
-        scores = _lists(frame, "scores", name)
-        if "labels" in columns:
-            return Rows(scores, _lists(frame, "labels", name), y, x, name=name)
-        if not _even(scores):
-            raise ValueError(f"{name}: scores differ in length from row to row, without labels")
-        return Rows(np.array(scores, dtype=np.float64), None, y, x, name=name)
-    named = [c for c in columns if c != "y" and not c.startswith("x_")]
-    texts = [c for c in named if frame[c].dtype.kind not in "fiu"]
-    if texts or len(named) < 2:
-        raise ValueError(
-            f"{name}: every column but y and x_… is the score of a class, a number; "
-            + (f"{texts[0]!r} is not" if texts else f"there are {len(named)} of them")
-        )
-    return Rows(
-        frame[named].to_numpy(dtype=np.float64),
-        None,
-        y,
-        x,
-        np.array(named, dtype=np.str_),
-        name=name,
-    )
-
-
-def _lists(frame: pd.DataFrame, column: str, name: str) -> list[list[object]]:
-    """A column of lists; of CSV, each a JSON list."""
-    found = []
-    for i, value in enumerate(frame[column]):
-        try:
-            listed = json.loads(value) if isinstance(value, str) else list(value)
-        except (TypeError, ValueError):
-            listed = None
-        if not isinstance(listed, list):
-            raise ValueError(f"{name}: {column} of row {i} is no list: {str(value)[:60]!r}")
-        found.append(listed)
-    return found
-
-
-def _even(rows: list[list[object]]) -> bool:
-    return len({len(row) for row in rows}) == 1
-
-
-# Sets that go out
-
-
-class Writer(Protocol):
-    def __call__(self, sets: PredictionSets, first: int) -> None: ...
-
-
-def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[str, ...]) -> None:
-    """Raise if a file cannot, or may not, be written."""
-    text = os.fspath(path)
-    if text == STANDARD:
-        return
-    file = Path(text)
-    if file.suffix not in endings:
-        raise ValueError(
-            f"{file.name}: the format is told by the ending, which is one of: {', '.join(endings)}"
-        )
-    if file.exists() and not force:
-        raise FileExistsError(f"there is a file at {text!r} already; say --force to replace it")
-
-
-@contextmanager
-def sets_writer(path: str | os.PathLike[str], promise: str) -> Iterator[Writer]:
-    """A function that takes sets, block by block, and writes them; the file is whole or absent.
-
-    Columns: `row`, `size`, `labels` (a list; in CSV a JSON list). The promise is kept in the
-    metadata of Parquet.
-    """
-    text = os.fspath(path)
-    if text == STANDARD:
-        yield lambda sets, first: _lines(sets, first, sys.stdout)
-        sys.stdout.flush()
-        return
-    with written_whole(text) as aside:
-        if Path(text).suffix == ".parquet":
-            with _parquet_writer(aside, promise) as write:
-                yield write
-            return
-        with aside.open("w", encoding="utf-8", newline="") as file:
-            if Path(text).suffix == ".jsonl":
-                yield lambda sets, first: _lines(sets, first, file)
-            else:
-                file.write("row,size,labels\n")
-                yield lambda sets, first: _cells(sets, first, file)
-
-
-def _records(sets: PredictionSets, first: int) -> Iterator[tuple[int, list[object]]]:
-    for rows in row_blocks(len(sets), 100):
-        for i, labels in enumerate(sets[rows].labels(), start=first + rows.start):
-            yield i, [v.item() if isinstance(v, np.generic) else v for v in labels]
-
-
-def _lines(sets: PredictionSets, first: int, file: object) -> None:
-    for row, labels in _records(sets, first):
-        record = {"row": row, "size": len(labels), "labels": labels}
-        print(json.dumps(record, ensure_ascii=False, default=str), file=file)  # type: ignore[call-overload]
-
-
-def _cells(sets: PredictionSets, first: int, file: object) -> None:
-    import csv
-
-    writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
-    for row, labels in _records(sets, first):
-        writer.writerow([row, len(labels), json.dumps(labels, ensure_ascii=False, default=str)])
-
-
-@contextmanager
-def _parquet_writer(path: Path, promise: str) -> Iterator[Writer]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    opened: list[parquet.ParquetWriter] = []
-
-    def write(sets: PredictionSets, first: int) -> None:
-        found = list(_records(sets, first))
-        labels = [row for _, row in found]
-        numbers = all(isinstance(v, int) for row in labels for v in row)
-        listed = labels if numbers else [[str(v) for v in row] for row in labels]
-        kind = pa.list_(pa.int64() if numbers else pa.string())
-        table = pa.table(
-            {
-                "row": pa.array([row for row, _ in found], pa.int64()),
-                "size": pa.array([len(row) for row in labels], pa.int32()),
-                "labels": pa.array(listed, kind),
-            }
-        )
-        if not opened:
-            schema = table.schema.with_metadata({"promise": promise})
-            opened.append(parquet.ParquetWriter(path, schema))
-        opened[0].write_table(table.cast(opened[0].schema))
-
-    try:
-        yield write
-    finally:
-        for one in opened:
-            one.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -42,21 +44,40 @@ def _options(
     _debugging = debug
 
 
+IN_A_SHELL = {
+    'set_params(on_unreachable="all")': "--on-unreachable all",
+    "give features=... here too": "the file needs them too",
+    "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own": (
+        "fit it with --calibration 0.25"
+    ),
+    "can be promised after calibrate(scores, y)": "can be promised after a fit with --calibration",
+}
+"""What the library says to those who write Python, and how that is done here."""
+
+
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """What is wrong, on one line, and exit code 1; a traceback only if it was asked for."""
     try:
         yield
+    except BrokenPipeError:  # whoever reads has had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (nothing is left to be flushed)
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        typer.echo("shortlist: interrupted; what was there before is still there", err=True)
+        raise typer.Exit(130) from None
     except Exception as error:
         if _debugging:
             raise
         # Of errors that were written for people, the words are enough.
         known = isinstance(error, ValueError | OSError | ImportError)
         words = " ".join(str(error).split())
+        for python, shell in IN_A_SHELL.items():
+            words = words.replace(python, shell)
         typer.echo(f"shortlist: {words if known else f'{type(error).__name__}: {words}'}", err=True)
         raise typer.Exit(1) from error
 
 
-def say(text: str, found: object, as_json: bool) -> None:
-    """Print a result: for people, or as JSON."""
-    typer.echo(json.dumps(found, default=str) if as_json else text)
+def say(text: str, found: object, as_json: bool, *, err: bool = False) -> None:
+    """Print a result: for people, or as JSON; to the error stream, if the other is taken."""
+    typer.echo(json.dumps(found, default=str) if as_json else text, err=err)

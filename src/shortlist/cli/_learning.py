@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shortlist._arrays import ArrayLike
     from shortlist.datasets import FeatureFile, Samples
     from shortlist.estimator import ShortlistClassifier
     from shortlist.rows import Rows
@@ -60,10 +62,12 @@ def fit(
     """
     begun = time.monotonic()
     with errors_in_one_line():
+        from shortlist._sets_out import check_folder
         from shortlist.datasets import FeatureFile
         from shortlist.rows import read
         from shortlist.saving import save
 
+        check_folder(output)
         if output.exists() and not force:
             raise FileExistsError(
                 f"there is something at {str(output)!r}; say --force to replace it"
@@ -81,23 +85,23 @@ def fit(
         else:
             rows = len(given)
             names = None if given.labels is not None else given.classes
-            model = predictor.fit(given.given(), given.y, given.features, classes=names)
+            model = _fitted(predictor, given, names, calibration, seed)
         save(model, output, overwrite=force)
-        kept = getattr(predictor, "_calibration", None)
+        kept = _promising(predictor)
     seconds = time.monotonic() - begun
     found = {
         "model": str(output),
         "method": method,
         "rows": rows,
         "classes": len(model.classes_),
-        "calibration_rows": None if kept is None else len(kept),
+        "calibration_rows": kept,
         "seconds": round(seconds, 2),
     }
-    promise = "no promise" if kept is None else f"{len(kept):,} rows make promises"
+    promise = "no promise" if kept is None else f"{kept:,} rows make promises"
+    point = "" if kept is None else f" --accuracy {accuracy:g}"
     text = (
         f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
-        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} NEW.npz -o sets.parquet "
-        f"--accuracy {accuracy:g}"
+        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} NEW.npz -o sets.parquet{point}"
     )
     say(text, found, as_json)
 
@@ -121,6 +125,10 @@ def predict(
         float | None, typer.Option(help="The paper's lambda; promises nothing.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="class: the promise for each class.")] = None,
+    on_unreachable: Annotated[
+        str | None,
+        typer.Option(help="all: every label where the rows are too few for the promise."),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,10 +139,13 @@ def predict(
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist.rows import ENDINGS_OUT, check_output, sets_writer
+        from shortlist._arrays import check_choice
+        from shortlist._sets_out import ENDINGS_OUT, check_output, sets_writer
         from shortlist.saving import load
 
         check_output(output, force=force, endings=ENDINGS_OUT)
+        if by is not None:
+            check_choice(by, "--by", ("class",))
         asked: dict[str, object] = {
             "accuracy": accuracy,
             "delta": delta,
@@ -144,47 +155,66 @@ def predict(
         }
         point = {name: value for name, value in asked.items() if value is not None}
         predictor = load(model)
-        rows = _rows_for(predictor, data)
-        hits = labels = first = 0
-        blocks = rows.blocks()
-        part = next(blocks)
+        if on_unreachable is not None:
+            _method_of(predictor).set_params(on_unreachable=on_unreachable)
+        parts = _parts_for(predictor, data)
+        part = next(parts)
         sets = _predict(predictor, part, point)
-        with sets_writer(output, sets.promise) as write:
+        promise, labelled = sets.promise, part.y is not None
+        hits = labels = count = 0
+        with sets_writer(output, promise) as write:
             while True:
-                write(sets, first)
-                first += len(part)
+                write(sets, count)
+                count += len(part)
                 labels += int(sets.sizes.sum())
                 hits += 0 if part.y is None else int(sets.contains(part.y).sum())
-                if first >= len(rows):
+                later = next(parts, None)
+                if later is None:
                     break
-                part = next(blocks)
-                sets = _predict(predictor, part, point)
-    size = labels / len(rows)
+                part, sets = later, _predict(predictor, later, point)
+    size = labels / count
     found = {
         "output": output,
-        "rows": len(rows),
+        "rows": count,
         "mean_size": size,
-        "promise": sets.promise,
-        "accuracy": None if rows.y is None else hits / len(rows),
+        "promise": promise,
+        "accuracy": hits / count if labelled else None,
         "seconds": round(time.monotonic() - begun, 2),
     }
-    known = "" if rows.y is None else f"; {hits / len(rows):.4f} accurate"
-    text = f"{output}: {len(rows):,} sets, {size:.3f} labels on average{known}\n{sets.promise}"
-    if output != "-":
-        say(text, found, as_json)
-    else:
-        typer.echo(text, err=True)
+    known = f"; {hits / count:.4f} accurate" if labelled else ""
+    where = "" if output == "-" else f"{output}: "
+    text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{promise}"
+    say(text, found, as_json, err=output == "-")
 
 
-def _rows_for(predictor: Model, data: str) -> Rows:
-    """The rows to predict; of a feature file, those of its test part."""
+def _method_of(predictor: Model) -> SetPredictor:
+    """The set predictor, also of a classifier that has one."""
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.selectors import SetPredictor
+
+    method = predictor.method_ if isinstance(predictor, ShortlistClassifier) else predictor
+    assert isinstance(method, SetPredictor)
+    return method
+
+
+def _parts_for(predictor: Model, data: str) -> Iterator[Rows]:
+    """The rows to predict, a part after the other; of a feature file, those of its test part."""
     from shortlist.datasets import FeatureFile
     from shortlist.linear import LinearClassifier
-    from shortlist.rows import Rows, read
+    from shortlist.rows import Rows, read, stream_rows
     from shortlist.selectors import SetPredictor
 
     if isinstance(predictor, LinearClassifier):
         raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
+    method = _method_of(predictor)
+    names = getattr(method, "_feature_names", None)
+    names = getattr(getattr(method, "_inputs", None), "names", names)  # of the paper's selectors
+    if not data.endswith(".npz"):
+        for part in stream_rows(data):
+            if not isinstance(predictor, SetPredictor) and part.features is None:
+                raise ValueError(f"{part.name} has no features, which is what this model takes")
+            yield part.for_model(method.classes_, names)
+        return
     given = read(data)
     if isinstance(given, FeatureFile):
         if isinstance(predictor, SetPredictor):
@@ -192,10 +222,53 @@ def _rows_for(predictor: Model, data: str) -> Rows:
                 f"{given.name} has features, but the model takes scores; fit one on a feature file"
             )
         x = _floats(given.test)
-        return Rows(x, None, given.classes[given.test.y], x, given.classes, name=given.name)
+        rows = Rows(x, None, given.classes[given.test.y], x, name=given.name)
+        yield from rows.blocks()
+        return
     if not isinstance(predictor, SetPredictor) and given.features is None:
         raise ValueError(f"{given.name} has no features, which is what this model takes")
-    return given
+    yield from given.for_model(method.classes_, names).blocks()
+
+
+def _fitted(
+    predictor: SetPredictor,
+    given: Rows,
+    names: NDArray[np.generic] | None,
+    calibration: float | None,
+    seed: int,
+) -> SetPredictor:
+    """The method, fitted; a path of selectors, which keeps no rows itself, with some kept here."""
+    from shortlist.selectors import CardinalityPath
+    from shortlist.selectors._promise import hold_out
+
+    assert given.y is not None
+    scores, y, x = given.given(), given.y, _with_names(given)
+    if not isinstance(predictor, CardinalityPath) or calibration is None:
+        return predictor.fit(scores, y, x, classes=names)
+    learn, keep = hold_out(len(given), calibration, seed)
+    predictor.fit(scores[learn], y[learn], _some(x, learn), classes=names)
+    return predictor.calibrate(scores[keep], y[keep], _some(x, keep))
+
+
+def _with_names(given: Rows) -> ArrayLike | None:
+    """The features, as a frame if their columns have names."""
+    if given.features is None or not given.feature_names:
+        return given.features
+    import pandas as pd
+
+    return pd.DataFrame(given.features, columns=given.feature_names)  # type: ignore[return-value]
+
+
+def _some(x: ArrayLike | None, rows: NDArray[np.intp]) -> ArrayLike | None:
+    """Some rows of features."""
+    picked: ArrayLike | None = getattr(x, "iloc", x)
+    return None if picked is None else picked[rows]  # type: ignore[index, call-overload, no-any-return]
+
+
+def _promising(predictor: SetPredictor) -> int | None:
+    """How many rows make promises."""
+    kept, judged = (getattr(predictor, name, None) for name in ("_calibration", "_judged"))
+    return judged.rows if judged is not None else None if kept is None else len(kept)
 
 
 def _predict(predictor: Model, rows: Rows, point: dict[str, object]) -> PredictionSets:

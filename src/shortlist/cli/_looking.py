@@ -77,8 +77,8 @@ def compare(
     """
     begun = time.monotonic()
     with errors_in_one_line():
+        from shortlist._sets_out import ENDINGS_OUT, check_output
         from shortlist.comparison import compare as run
-        from shortlist.rows import ENDINGS_OUT, check_output
 
         if report is not None:
             check_output(report, force=force, endings=(".html",))
@@ -89,7 +89,7 @@ def compare(
             *rows,
             test=judged,
             classes=names,
-            accuracies=[float(part) for part in accuracies.split(",")],
+            accuracies=_numbers_in(accuracies),
             max_epochs=max_epochs,
             random_state=seed,
         )
@@ -102,6 +102,16 @@ def compare(
         return
     typer.echo(str(found))
     typer.echo(f"\n({time.monotonic() - begun:.0f} s)" + (f"   Report: {report}" if report else ""))
+
+
+def _numbers_in(text: str) -> list[float]:
+    """Numbers between commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--accuracies takes numbers with commas between, as 0.9,0.95; got {text!r}"
+        ) from None
 
 
 def _parts(data: str, test: str, seed: int) -> tuple[Part, Part | float, ArrayLike | None]:
@@ -133,6 +143,9 @@ def _parts(data: str, test: str, seed: int) -> tuple[Part, Part | float, ArrayLi
     other = read(test)
     if isinstance(other, FeatureFile) or other.y is None:
         raise ValueError(f"{test}: rows to judge by need scores and labels y, as DATA has")
+    if given.classes is not None:
+        other = other.for_model(given.classes, given.feature_names)
+    assert other.y is not None
     return rows, (other.given(given.classes), other.y, other.features), named
 
 

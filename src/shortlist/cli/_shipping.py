@@ -52,7 +52,7 @@ def export(
     Without an operating point, it becomes an input of the graph.
     """
     with errors_in_one_line():
-        from shortlist.rows import check_output
+        from shortlist._sets_out import check_output
         from shortlist.saving import load
         from shortlist.selectors import SetPredictor
 

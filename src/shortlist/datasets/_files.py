@@ -163,7 +163,11 @@ def read_archive(file: Path) -> tuple[Arrays, list[str]]:
             members = {name: archive[name] for name in archive.files}
     # What numpy raises on a damaged file depends on where the damage is.
     except Exception as error:
-        reason = "it is no zip archive" if isinstance(error, zipfile.BadZipFile) else error
+        reason: object = error
+        if isinstance(error, zipfile.BadZipFile) or not zipfile.is_zipfile(file):
+            reason = "it is no zip archive"
+        elif "allow_pickle" in str(error):
+            reason = "an array of Python objects would have to be executed; y.astype(str) is none"
         raise ValueError(f"{file.name} is not a readable .npz file: {reason}") from error
     arrays = {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
     return arrays, sorted(members.keys() - arrays.keys())

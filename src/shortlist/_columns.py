@@ -1,0 +1,213 @@
+"""Files of columns: CSV and Parquet, whole or a part of the rows after the other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+FEATURE = "x_"
+"""What the names of features begin with."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was found in columns."""
+
+    name: str
+    scores: NDArray[np.generic] | Sequence[Sequence[object]]
+    labels: NDArray[np.generic] | Sequence[Sequence[object]] | None
+    y: NDArray[np.generic] | None
+    features: NDArray[np.generic] | None
+    feature_names: list[str] | None
+    classes: NDArray[np.generic] | None
+
+
+def csv_parts(file: Path | None, rows: int | None) -> Iterator[Columns]:
+    """A CSV file (None: the standard input), at most so many rows at a time."""
+    import pandas as pd
+
+    name = "the standard input" if file is None else file.name
+    empty = True
+    try:
+        with pd.read_csv(
+            sys.stdin if file is None else file, chunksize=rows or sys.maxsize
+        ) as all_:
+            for frame in all_:
+                if frame.empty:
+                    break
+                empty = False
+                yield _of_frame(frame, name)
+    except _Wrong:
+        raise
+    except (ValueError, UnicodeDecodeError) as error:  # what pandas raises is a ValueError
+        words = " ".join(str(error).split())[:150]
+        raise ValueError(f"{name} is not a readable CSV file: {words}") from error
+    if empty:
+        raise _Wrong(f"{name} has no rows")
+
+
+def parquet_parts(file: Path, rows: int | None) -> Iterator[Columns]:
+    """A Parquet file, at most so many rows at a time."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            if not opened.metadata.num_rows:
+                raise _Wrong(f"{file.name} has no rows")
+            if rows is None:
+                yield _of_table(opened.read(), file.name)
+                return
+            for batch in opened.iter_batches(batch_size=rows):
+                yield _of_table(pa.Table.from_batches([batch]), file.name)
+    except _Wrong:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        words = " ".join(str(error).split())[:150]
+        raise ValueError(f"{file.name} is not a readable Parquet file: {words}") from error
+
+
+def together(parts: Iterable[Columns]) -> Columns:
+    """The only part of a file that was read whole."""
+    (whole,) = parts
+    return whole
+
+
+class _Wrong(ValueError):
+    """Columns that can be read, but are not what is needed."""
+
+
+def _of_table(table: pa.Table, name: str) -> Columns:
+    import pyarrow as pa
+
+    listed = {}
+    for field in table.schema:
+        kind = field.type
+        if (
+            pa.types.is_list(kind)
+            or pa.types.is_large_list(kind)
+            or pa.types.is_fixed_size_list(kind)
+        ):
+            listed[field.name] = _lists_of(table[field.name].combine_chunks(), field.name, name)
+    rest = table.drop_columns(list(listed)) if listed else table
+    return _sorted_out(rest.to_pandas(), listed, name)
+
+
+def _lists_of(
+    column: pa.Array, what: str, name: str
+) -> NDArray[np.generic] | Sequence[Sequence[object]]:
+    """A column of lists: a matrix if all are of one length, without a detour by Python's lists."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    if column.null_count:
+        at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise _Wrong(f"{name}: {what} of row {at} is no list, but missing")
+    flat = column.flatten()
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    if flat.null_count or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
+        rows: list[list[object]] = column.to_pylist()
+        return rows
+    matrix: NDArray[np.generic] = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return matrix
+
+
+def _of_frame(frame: pd.DataFrame, name: str) -> Columns:
+    """Of CSV, lists are JSON."""
+    listed = {
+        column: _json_lists(frame[column], column, name)
+        for column in ("scores", "labels", "features")
+        if column in frame.columns
+    }
+    return _sorted_out(frame.drop(columns=list(listed)), listed, name)
+
+
+def _json_lists(column: pd.Series, what: str, name: str) -> list[list[object]]:
+    found = []
+    for i, value in enumerate(column):
+        try:
+            row = json.loads(value) if isinstance(value, str) else None
+        except ValueError:
+            row = None
+        if not isinstance(row, list):
+            raise _Wrong(f"{name}: {what} of row {i} is no list: {str(value)[:60]!r}")
+        found.append(row)
+    return found
+
+
+def _sorted_out(
+    frame: pd.DataFrame,
+    listed: Mapping[str, NDArray[np.generic] | Sequence[Sequence[object]]],
+    name: str,
+) -> Columns:
+    """Which column is what."""
+    names = [str(column) for column in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    y = frame["y"].to_numpy() if "y" in names else None
+    own = [c for c in names if c.startswith(FEATURE)]
+    features = _matrix(listed["features"], "features", name) if "features" in listed else None
+    if features is None and own:
+        features = _numbers(frame, own, name, "features")
+    if "scores" in listed:
+        scores, labels = listed["scores"], listed.get("labels")
+        if labels is None:
+            scores = _matrix(scores, "scores", name)
+        elif list(map(len, labels)) != list(map(len, scores)):
+            pairs = zip(map(len, labels), map(len, scores), strict=True)
+            at = next(i for i, (a, b) in enumerate(pairs) if a != b)
+            raise _Wrong(
+                f"{name}: row {at} has {len(labels[at])} labels, but {len(scores[at])} scores"
+            )
+        return Columns(name, scores, labels, y, features, own or None, None)
+    classes = [c for c in names if c != "y" and not c.startswith(FEATURE)]
+    if len(classes) < 2:
+        raise _Wrong(
+            f"{name}: every column but y and {FEATURE}… is the score of a class, a number; there "
+            f"are {len(classes)} of them"
+        )
+    dense = _numbers(frame, classes, name, "scores")
+    return Columns(name, dense, None, y, features, own or None, _class_names(classes, y))
+
+
+def _class_names(names: list[str], y: NDArray[np.generic] | None) -> NDArray[np.generic]:
+    """The classes by their columns' names: as numbers, if these are what labels are."""
+    numbers = all(name.lstrip("-").isdigit() for name in names)
+    if numbers and (y is None or y.dtype.kind in "iu"):
+        return np.array([int(name) for name in names])
+    return np.array(names, dtype=np.str_)
+
+
+def _matrix(
+    rows: NDArray[np.generic] | Sequence[Sequence[object]], what: str, name: str
+) -> NDArray[np.generic]:
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu":
+        return rows
+    if len({len(row) for row in rows}) != 1:
+        raise _Wrong(f"{name}: {what} differ in length from row to row")
+    try:
+        return np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _Wrong(f"{name}: {what} must hold numbers") from None
+
+
+def _numbers(frame: pd.DataFrame, columns: list[str], name: str, what: str) -> NDArray[np.generic]:
+    for column in columns:
+        if frame[column].dtype.kind not in "fiub":
+            wrong = f"{name}: every column but y and {FEATURE}… is the score of a class, a number"
+            wrong = f"{name}: features are numbers" if what == "features" else wrong
+            raise _Wrong(f"{wrong}; {column!r} is not")
+    kinds = {frame[column].dtype for column in columns}
+    return frame[columns].to_numpy(dtype=None if len(kinds) == 1 else np.float64)

@@ -1,0 +1,216 @@
+"""Files whose columns have names: in any order, and of any kind of label."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import shortlist as sl
+import shortlist.rows
+from shortlist.cli import app
+
+NAMES = ["Größe", "b c", "10", "x"]
+DATA = sl.datasets.gaussian(900, 0.7, n_classes=4, dimension=3)
+KNOWN, NEW = DATA.split(600)
+
+
+def call(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def frame(part: sl.datasets.Samples, names: list[object] = NAMES) -> pd.DataFrame:
+    table = pd.DataFrame(part.posterior, columns=names)
+    for j in range(3):
+        table[f"x_{j}"] = part.x[:, j]
+    table["y"] = np.array(names, dtype=object)[part.y]
+    return table
+
+
+def write(table: pd.DataFrame, path: Path) -> Path:
+    table.columns = table.columns.map(str)
+    if path.suffix == ".parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("named")
+    write(frame(KNOWN), folder / "known.csv")
+    call("fit", folder / "known.csv", "-o", folder / "model", "--max-epochs", 2)
+    return folder / "model"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_may_come_in_any_order(model, tmp_path, ending) -> None:
+    table = frame(NEW)
+    shuffled = table[["x_2", "x", "y", "b c", "x_0", "10", "x_1", "Größe"]]
+    found = []
+    for i, one in enumerate((table, shuffled)):
+        given = write(one, tmp_path / f"{i}{ending}")
+        call("predict", model, given, "-o", tmp_path / f"{i}.jsonl")
+        found.append((tmp_path / f"{i}.jsonl").read_text())
+    assert found[0] == found[1]
+    said = call("compare", tmp_path / f"0{ending}", "--test", tmp_path / f"1{ending}",
+                "--max-epochs", 1, "--json")  # fmt: skip
+    assert json.loads(said)[0]["method"] == "Shortlister"
+
+
+def test_arrays_with_classes_are_put_in_order_too(model, tmp_path) -> None:
+    at = [2, 0, 3, 1]
+    common = {"features": NEW.x, "y": np.array(NAMES)[NEW.y]}
+    np.savez(tmp_path / "a.npz", scores=NEW.posterior, classes=NAMES, **common)
+    np.savez(tmp_path / "b.npz", scores=NEW.posterior[:, at], classes=np.array(NAMES)[at], **common)
+    for name in "ab":
+        call("predict", model, tmp_path / f"{name}.npz", "-o", tmp_path / f"{name}.csv")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_names_that_a_model_does_not_know(model, tmp_path) -> None:
+    given = write(frame(NEW).rename(columns={"b c": "B C"}), tmp_path / "a.csv")
+    said = call("predict", model, given, "-o", tmp_path / "s.csv", code=1)
+    assert "a.csv has 4 classes, and the model 4: there is no 'b c', but 'B C'" in said
+    given = write(frame(NEW).rename(columns={"x_1": "x_one"}), tmp_path / "b.csv")
+    said = call("predict", model, given, "-o", tmp_path / "s.csv", code=1)
+    assert "there is no 'x_1', but 'x_one'" in said
+    table = frame(NEW)
+    table.insert(0, "id", np.arange(len(table)))
+    said = call("predict", model, write(table, tmp_path / "c.csv"), "-o", tmp_path / "s", code=1)
+    said = call("predict", model, tmp_path / "c.csv", "-o", tmp_path / "s.csv", code=1)
+    assert "5 classes, and the model 4: there is 'id', which it does not know" in said
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_classes_that_are_numbers(tmp_path, ending) -> None:
+    """`pd.DataFrame(probabilities)`, with a column y."""
+    known = write(frame(KNOWN, [0, 1, 2, 3]), tmp_path / f"known{ending}")
+    new = write(frame(NEW, [0, 1, 2, 3]).drop(columns="y"), tmp_path / f"new{ending}")
+    call("fit", known, "-o", tmp_path / "m", "--method", "lac")
+    call("predict", tmp_path / "m", new, "-o", tmp_path / "s.parquet")
+    lists = pd.read_parquet(tmp_path / "s.parquet").labels
+    expected = sl.SplitConformal("lac").fit(KNOWN.posterior, KNOWN.y).predict_set(NEW.posterior)
+    same = sum(list(a) == b for a, b in zip(lists, expected.labels(), strict=True))
+    assert same > 0.99 * len(NEW)  # CSV rounds
+    assert sl.load(tmp_path / "m").classes_.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_candidates_with_names(tmp_path, ending, ragged) -> None:
+    ranking = sl.Ranking.from_scores(DATA.posterior)
+    cut = [3 - (ragged and i % 2) for i in range(len(DATA))]
+    names = np.array(NAMES)
+    labels = [names[row[:k]].tolist() for row, k in zip(ranking.labels, cut, strict=True)]
+    scores = [row[:k].tolist() for row, k in zip(ranking.scores, cut, strict=True)]
+    table = pd.DataFrame({"labels": labels, "scores": scores, "y": names[DATA.y]})
+    if ending == ".csv":
+        for column in ("labels", "scores"):
+            table[column] = table[column].map(json.dumps)
+    known, new = (write(t, tmp_path / f"{n}{ending}") for n, t in
+                  (("known", table[:600].copy()), ("new", table[600:].copy())))  # fmt: skip
+    call("fit", known, "-o", tmp_path / "m", "--method", "lac", "--accuracy", 0.7)
+    assert "accurate" in call("predict", tmp_path / "m", new, "-o", tmp_path / "s.parquet")
+    found = {label for row in pd.read_parquet(tmp_path / "s.parquet").labels for label in row}
+    assert found <= set(NAMES)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_files_are_streamed_to_the_same_sets(model, tmp_path, ending, monkeypatch) -> None:
+    given = write(frame(NEW), tmp_path / f"new{ending}")
+    call("predict", model, given, "-o", tmp_path / "whole.parquet")
+    sizes = []
+    seen = shortlist.rows.from_columns
+    monkeypatch.setattr(shortlist.rows.stream_rows, "__defaults__", (77,))
+    monkeypatch.setattr(
+        shortlist.rows, "from_columns", lambda c: sizes.append(len(c.scores)) or seen(c)
+    )
+    call("predict", model, given, "-o", tmp_path / "parts.parquet")
+    assert sizes == [77, 77, 77, 69]
+    whole, parts = (pd.read_parquet(tmp_path / f"{n}.parquet") for n in ("whole", "parts"))
+    assert whole.row.tolist() == parts.row.tolist()
+    assert [list(a) for a in whole.labels] == [list(b) for b in parts.labels]
+
+
+def test_the_papers_selectors_promise_with_rows_kept_for_it(tmp_path) -> None:
+    known = write(frame(KNOWN), tmp_path / "known.csv")
+    said = call("fit", known, "-o", tmp_path / "a", "--method", "paper", "--max-epochs", 2)
+    assert "no promise" in said
+    assert "--accuracy" not in said
+    said = call("fit", known, "-o", tmp_path / "b", "--method", "paper", "--max-epochs", 2,
+                "--calibration", 0.3)  # fmt: skip
+    assert "180 rows make promises" in said
+    new = write(frame(NEW), tmp_path / "new.csv")
+    said = call("predict", tmp_path / "b", new, "-o", tmp_path / "s.csv", "--accuracy", 0.6)
+    assert "promised with probability 0.95" in said
+
+
+def test_every_label_where_the_rows_are_too_few(model, tmp_path) -> None:
+    new = write(frame(NEW), tmp_path / "new.csv")
+    said = call("predict", model, new, "-o", tmp_path / "s.csv", "--accuracy", 0.9999, code=1)
+    assert said.strip().endswith("or every label, with --on-unreachable all")
+    said = call("predict", model, new, "-o", tmp_path / "s.csv", "--accuracy", 0.9999,
+                "--on-unreachable", "all")  # fmt: skip
+    assert "4.000 labels on average; 1.0000 accurate" in said
+
+
+def test_whoever_reads_may_stop(model, tmp_path) -> None:
+    new = write(pd.concat([frame(NEW)] * 40), tmp_path / "new.csv")
+    code = "import sys; from shortlist.cli import main; sys.argv[0] = 'shortlist'; main()"
+    words = [sys.executable, "-c", code, "predict", str(model), str(new), "-o", "-"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline().startswith('{"row": 0')
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait()
+    assert "Broken pipe" not in said
+    assert "Traceback" not in said
+
+
+def test_places_that_cannot_be_written_to_are_told_before_the_work(model, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    known = write(frame(KNOWN), tmp_path / "known.csv")
+    for words in (["fit", known, "-o"], ["predict", model, known, "-o"], ["compare", known, "-o"]):
+        where = tmp_path / "file" / ("m" if words[0] == "fit" else "s.csv")
+        said = call(*words, where, code=1)
+        assert "nothing can be written to" in said
+        assert "is no folder" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "DATA", "--accuracies", "0.9,abc"], "numbers with commas between"),
+        (["predict", "MODEL", "DATA", "-o", "s.csv", "--by", "group"], "must be one of 'class'"),
+        (["fit", "MODEL", "-o", "m"], "is a model; here rows are needed"),
+        (["fit", "EMPTY", "-o", "m"], "has no array named scores"),
+        (["fit", "TEXT", "-o", "m"], "it is no zip archive"),
+        (["fit", "OBJECTS", "-o", "m"], "y.astype(str)"),
+    ],
+)
+def test_errors_say_what_to_do(model, tmp_path, monkeypatch, words, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.npz").write_text("hello")
+    np.savez(tmp_path / "objects.npz", scores=KNOWN.posterior, y=np.array(["a", None] * 300))
+    known = {
+        "DATA": write(frame(KNOWN), tmp_path / "d.csv"),
+        "MODEL": model,
+        "EMPTY": "empty",
+        "TEXT": "text.npz",
+        "OBJECTS": "objects.npz",
+    }
+    printed = call(*(known.get(word, word) for word in words), code=1)
+    assert said in printed
+    assert len(printed.strip().splitlines()) == 1
