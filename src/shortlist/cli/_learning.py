@@ -262,7 +262,7 @@ def _with_names(given: Rows) -> ArrayLike | None:
 def _some(x: ArrayLike | None, rows: NDArray[np.intp]) -> ArrayLike | None:
     """Some rows of features."""
     picked: ArrayLike | None = getattr(x, "iloc", x)
-    return None if picked is None else picked[rows]  # type: ignore[index, call-overload, no-any-return]
+    return None if picked is None else picked[rows]  # type: ignore[call-overload]
 
 
 def _promising(predictor: SetPredictor) -> int | None:

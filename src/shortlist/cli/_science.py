@@ -62,7 +62,7 @@ def paper(
     """Compute the paper's figures from feature files, draw them, and judge its claims.
 
     LAC and the Shortlister stand beside the paper's curves. A run that was stopped goes on where
-    it was. All of it is a matter of half an hour or an hour on two cores, --quick of minutes.
+    it was. All of it takes half an hour on two cores, --quick a few minutes.
     """
     begun = time.monotonic()
     with errors_in_one_line():

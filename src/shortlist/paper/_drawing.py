@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg")
 GREYS = {"top-k": "#1f77b4", "LAC": "#7f7f7f", "Denis and Hebiri": "#bcbd22"}
 ORANGES = ("#ff7f0e", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#aec7e8")
+MOST_INSIDE = 7
+"""A longer legend stands below its panel."""
 AT = 0.95
 """The accuracy at which mean sizes are drawn against the sample size."""
 
@@ -58,7 +60,11 @@ def _panel(axes: Axes, results: Results, panel: Panel) -> None:
     else:
         _curves(axes, results, panel)
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, frameon=False)
+    if panel.by_rows or len(panel.curves) > MOST_INSIDE:  # else it lies on the curves
+        below = (0.5, -0.13)
+        axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=below, ncols=2)
+    else:
+        axes.legend(fontsize=8, frameon=False)
 
 
 def _curves(axes: Axes, results: Results, panel: Panel) -> None:
@@ -126,8 +132,11 @@ def _style(curve: Curve, papers: list[Curve]) -> dict[str, object]:
     if curve.is_the_papers:
         plain = list(dict.fromkeys(_plain(c) for c in papers))
         color = ORANGES[plain.index(_plain(curve)) % len(ORANGES)]
-        dashed = curve.task.protocol == "seen"
-        return {"color": color, "marker": "o", "ms": 3.5, "lw": 1.3, "ls": ":" if dashed else "-"}
+        if curve.task.protocol == "seen":  # often a single point: all of them return one label
+            return {"color": color, "marker": "x", "ms": 7, "lw": 1.3, "ls": ":"}
+        most = max(c.task.rows for c in papers if _plain(c) == _plain(curve))
+        fewer = "m =" in curve.label and curve.task.rows < most
+        return {"color": color, "marker": "o", "ms": 3.5, "lw": 1.3, "ls": "--" if fewer else "-"}
     if curve.is_ours:
         few = curve.task.rows <= 5_000 and "m =" in curve.label
         return {"color": "black", "lw": 1.2 if few else 2.2, "ls": "--" if few else "-"}
@@ -144,5 +153,6 @@ def _style(curve: Curve, papers: list[Curve]) -> dict[str, object]:
 
 
 def _plain(curve: Curve) -> str:
-    """The curve's name without its protocol: both protocols have one colour."""
-    return curve.label.removesuffix(", seen rows")
+    """The curve's name without its protocol and its number of rows: these share a colour."""
+    label = curve.label.removesuffix(", seen rows").removeprefix("cardinality-aware, ")
+    return label.split(", m =")[0]
