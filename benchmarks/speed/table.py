@@ -150,14 +150,6 @@ def essential(kept: dict[str, Any]) -> str:
         cells = [seconds(one), f"20 plain loops, {one['loops']:.1f} s"]
         cells += [ratio(one["loops"] / one["seconds"]), ""]
         lines.append(f"| fit: {one['label']} | {' | '.join(cells)} |")
-    imported = [one for one in works.get("import", []) if one["label"] == "import"]
-    if len(imported) > 1:
-        ours, *peers = imported
-        peer = min(peers, key=lambda one: float(one["median"]))
-        cells = [f"{1000 * ours['median']:.0f} ms"]
-        cells += [f"{NAMES[peer['library']]}, {1000 * peer['median']:.0f} ms"]
-        cells += [ratio(peer["median"] / ours["median"]), ""]
-        lines.append(f"| import | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -214,12 +214,13 @@ def compare(
 
     Parameters
     ----------
-    scores, y, features
+    scores, y, features : arrays, or a Ranking in place of scores
         Scores of rows that the classifier did not train on, labels, and features if there are any.
     test : (scores, y, features) or float
         The rows to judge by (without features if the others have none), or the share of the rows
         given that is kept for it.
     accuracies : sequence of float
+        At which sizes are compared, and which are promised.
     methods : mapping of names to set predictors, optional
         Default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with
         logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
@@ -231,7 +232,13 @@ def compare(
         SAPS on re-scored probabilities.
     max_epochs : int, optional
         Train no method longer.
+    classes : array-like, optional
+        Names of the columns, in their order.
+    progress : bool or "auto"
+    random_state : int, RandomState or None
 
+    Notes
+    -----
     RAPS and SAPS are tuned for each accuracy anew, on rows that are not used for calibration.
 
     Examples

@@ -44,7 +44,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     q, rho : float
         Parameters of "gce" and "margin".
 
-    All others are those of `CardinalitySelector`.
+    Notes
+    -----
+    All other parameters are those of `CardinalitySelector`.
 
     Attributes
     ----------

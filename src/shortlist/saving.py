@@ -124,7 +124,7 @@ def _about(model: Model) -> dict[str, object]:
     """What a person wants to know of a model; loading does without it."""
     inner = model.method_ if isinstance(model, ShortlistClassifier) else model
     classes = [str(name) for name in np.asarray(model.classes_).tolist()]
-    parameters = {name: repr(value) for name, value in model.get_params(deep=False).items()}
+    parameters = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
     found: dict[str, object] = {
         "type": type(model).__name__,
         "parameters": parameters,
@@ -136,6 +136,11 @@ def _about(model: Model) -> dict[str, object]:
         found["estimator"] = repr(model.estimator_)
         found["method"] = type(inner).__name__
     return found
+
+
+def _plain(value: object) -> object:
+    """A parameter as JSON has it, or in words."""
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
 def _promise(model: object) -> str:

@@ -231,7 +231,7 @@ def test_the_document_tells_what_is_inside(zoo, tmp_path):
     assert document["format_version"] == 1
     assert document["library_version"] == sl.__version__
     assert document["type"] == "Shortlister"
-    assert document["parameters"]["width"] == "8"
+    assert document["parameters"]["width"] == 8
     assert document["classes"] == ["0", "1", "2", "3", "4", "5"]
     assert "100 calibration rows" in document["promise"]
     assert document["data"]["distinct_rows"] == 300

@@ -28,7 +28,7 @@ def inspect(model: Model, as_json: AsJson = False) -> None:
         f"promise: {about['promise']}",
         f"classes: {len(classes):,} ({shown})",
         "data: " + ("; ".join(f"{k.replace('_', ' ')} {v}" for k, v in data.items()) or "none"),
-        "parameters: " + ", ".join(f"{k}={v}" for k, v in about["parameters"].items()),  # type: ignore[attr-defined]
+        "parameters: " + ", ".join(f"{k}={v!r}" for k, v in about["parameters"].items()),  # type: ignore[attr-defined]
     ]
     for key in ("estimator", "method"):
         lines += [f"{key}: {about[key]}"] if key in about else []

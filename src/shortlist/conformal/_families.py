@@ -87,6 +87,8 @@ class Conformal(_Levelled):
     penalty, k_reg : float, int
         Parameters of RAPS and SAPS.
 
+    Notes
+    -----
     A selector that is fitted on this family calibrates it on its own rows, if `calibrate` has not
     been called before. What is chosen among the sets has no promise of its own.
 

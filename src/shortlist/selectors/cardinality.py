@@ -172,10 +172,10 @@ class CardinalityPath(CardinalityBase):
     cost_weight : float, optional
         The one that `predict_set` uses unless it is told another, or an accuracy.
 
-    All others are those of `CardinalitySelector`.
-
     Notes
     -----
+    All other parameters are those of `CardinalitySelector`.
+
     After `calibrate`, `predict_set(..., accuracy=0.95)` promises an accuracy. The members are
     tested on the calibration rows one after the other, from the smallest lambda on, until one
     fails; of those that passed, the one with the smallest sets is used. Their sets need not be
