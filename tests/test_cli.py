@@ -70,3 +70,14 @@ def test_demo_prints_both_tables_and_draws(tmp_path: Path) -> None:
     for column in (1, 2):  # at 0.95 and at 0.98
         others = [found[name][column] for name in METHODS[1:]]
         assert found["Shortlister"][column] < min(others)
+
+
+def test_a_shell_completes_commands() -> None:
+    asked = {
+        "COMP_WORDS": "shortlist in",
+        "COMP_CWORD": "1",
+        "_SHORTLIST_COMPLETE": "complete_bash",
+    }
+    words = [sys.executable, "-c", "from shortlist.cli import app; app(prog_name='shortlist')"]
+    done = subprocess.run(words, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["inspect"]

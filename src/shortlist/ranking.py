@@ -320,6 +320,12 @@ class Ranking:
             self._sorted = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
         return self._sorted
 
+    def best_scores(self, depth: int) -> Tensor:
+        """The `depth` best scores of each row, whichever labels have them."""
+        if self._sorted is not None:
+            return self._sorted[:, :depth]
+        return self.top(depth)[1]
+
     def _prefix_of_sorted(self, rows: slice, sizes: Tensor) -> Tensor:
         """`prefix` where the scores are sorted, but not the labels."""
         assert self._dense is not None
@@ -335,7 +341,8 @@ class Ranking:
 
     def prefix(self, sizes: Tensor) -> Tensor:
         """The first `sizes[i]` labels of every row i, one row after the other (int32)."""
-        if self._sorted is not None and self._listed is None:
+        listed = 0 if self._listed is None else self._listed[0].shape[1]
+        if self._sorted is not None and listed < int(sizes.max()):
             return torch.cat([self._prefix_of_sorted(r, sizes[r]) for r in self.blocks()])
         flat = []
         for rows in self.blocks():
@@ -432,7 +439,7 @@ def row_keys(ranking: Ranking, seed: int = 0) -> Tensor:
     every batch, on every device, and however the classes are numbered.
     """
     # Not to the depth of the ranking, which for lists of candidates is that of the longest.
-    _, scores = ranking.top(min(KEY_DEPTH, ranking.n_classes))
+    scores = ranking.best_scores(min(KEY_DEPTH, ranking.n_classes))
     bits = (scores.to(torch.float32) + 0.0).contiguous().view(torch.int32).to(torch.int64)
     state = torch.full((len(bits),), seed, dtype=torch.int64, device=bits.device)
     for column in bits.unbind(dim=1):

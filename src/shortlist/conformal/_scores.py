@@ -62,7 +62,7 @@ class ConformalScore:
 
     def levels(self, ranking: Ranking) -> Tensor:
         """The scores of each row's labels, best first: (rows, depth)."""
-        p = self._probabilities(ranking)
+        p = self._probabilities(ranking)  # first: it sorts, and the noise is made of what is best
         ranks = torch.arange(1, p.shape[1] + 1, device=p.device, dtype=p.dtype)
         u = row_noise(ranking, self.seed).to(p.dtype)[:, None] if self.randomized else 1.0
         if self.name == "lac":

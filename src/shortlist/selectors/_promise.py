@@ -70,7 +70,7 @@ Point: TypeAlias = "tuple[float | Conditional, str]"
 """A threshold, or one for each class or group, and the promise in words."""
 
 
-CHOOSING_VALUES = 1 << 22
+CHOOSING_VALUES = 1 << 21
 """Levels that choose a threshold by mean size: enough to measure sizes by, and more rows are left
 to certify an accuracy."""
 
