@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
+from threading import Thread
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -173,8 +173,13 @@ def sort_values(x: Tensor) -> Tensor:
     if array.ndim == 1 or array.size < SMALL or threads == 1:
         return torch.from_numpy(np.sort(array, axis=-1)).to(x.dtype)
     out = array.copy()  # each thread sorts its rows in place
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda part: part.sort(axis=-1), np.array_split(out, threads)))
+    first, *others = np.array_split(out, threads)
+    at_work = [Thread(target=part.sort) for part in others]
+    for thread in at_work:
+        thread.start()
+    first.sort()
+    for thread in at_work:
+        thread.join()
     return torch.from_numpy(out).to(x.dtype)
 
 

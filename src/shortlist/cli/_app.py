@@ -15,6 +15,7 @@ from shortlist._version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # paragraphs fill the width
     pretty_exceptions_enable=False,
     help="Scores in; out comes the shortest list of labels that still holds the right one.",
 )

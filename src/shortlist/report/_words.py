@@ -68,8 +68,11 @@ def in_short(content: Content) -> list[str]:
     best = f"{reached[order[0]]:.2f}"
     equal = [name for name in order if f"{reached[name]:.2f}" == best]
     words = f"To be right in {asked}, lists need {best} labels on average with {listed(equal)}"
-    if len(equal) < len(order):
-        words += f", and {reached[order[-1]]:.2f} with {quote(order[-1])}"
+    others = order[len(equal) :]
+    if others:
+        words += f", {reached[others[0]]:.2f} with {quote(others[0])}, the next"
+    if len(others) > 1:
+        words += f", and {reached[others[-1]]:.2f} with {quote(others[-1])}"
     return [*said, words + "."]
 
 
@@ -142,7 +145,8 @@ def _kept(content: Content, method: Method) -> list[str]:
         said.append(
             f"{percent(accuracy)} promised: {method.name}’s lists held the right label in "
             f"{measured(share)} of the {rows(content.rows)} (standard error {100 * error:.2g} "
-            f"percentage points), with {point.labels / content.rows:.2f} labels on average."
+            f"percentage points), with {point.labels / content.rows:.2f} labels on average"
+            f"{_by_chance(share, accuracy, content, method)}."
         )
     if any(point.promised and point.labels == content.rows for point in method.points):
         said.append(
@@ -154,6 +158,17 @@ def _kept(content: Content, method: Method) -> list[str]:
         "A standard error is how far such a count is typically off by chance: about one time in "
         "three by more, one time in twenty by more than twice that.",
     ]
+
+
+def _by_chance(share: float, accuracy: float, content: Content, method: Method) -> str:
+    """What to make of a share that is smaller than the accuracy promised."""
+    kept = getattr(_model(content, method), "_calibration", None)
+    draws = 1 / content.rows + (0 if kept is None else 1 / len(kept))
+    if share >= accuracy:
+        return ""
+    if share >= accuracy - 2 * math.sqrt(accuracy * (1 - accuracy) * draws):
+        return ": a little less, as may happen by chance with so few rows"
+    return ": less than chance explains. Were these rows drawn as the calibration rows were?"
 
 
 def _not_promised(content: Content, any_promise: bool) -> list[str]:

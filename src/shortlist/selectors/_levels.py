@@ -219,9 +219,11 @@ Block: TypeAlias = tuple[slice, Ranking, "Levels | OwnScores"]
 
 def label_levels(blocks: Iterable[Block], index: Tensor) -> Tensor:
     """The level of each row's label: its conformal score."""
-    return torch.cat(
-        [levels.of_labels(ranked, index[rows]).to(torch.float64) for rows, ranked, levels in blocks]
-    )
+    # Written where they stay: small results between large temporaries keep memory from going back.
+    found = torch.empty(len(index), dtype=torch.float64, device=index.device)
+    for rows, ranked, levels in blocks:
+        found[rows] = levels.of_labels(ranked, index[rows]).to(torch.float64)
+    return found
 
 
 def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:

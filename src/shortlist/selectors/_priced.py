@@ -31,8 +31,11 @@ class PricedSelector(NestedSelector):
 
     def _prices(self, sizes: Tensor) -> Tensor:
         """What each size costs more than the one before."""
-        occurring = torch.unique(sizes).tolist()
-        costs = cost_table(self.cost, occurring).to(sizes.device)[sizes.to(torch.int64)]
+        if isinstance(self.cost, str) and self.cost == "linear":  # no table of 100,000 sizes
+            costs = sizes.to(torch.float64)
+        else:
+            occurring = torch.unique(sizes).tolist()
+            costs = cost_table(self.cost, occurring).to(sizes.device)[sizes.to(torch.int64)]
         return torch.diff(costs, dim=-1, prepend=torch.zeros_like(costs[..., :1]))
 
     def predict_set(

@@ -315,22 +315,13 @@ class NestedSelector(SetPredictor):
             thresholds.append(at.to(ranking.device))
             promises.append(promise + words)
         by_class = [isinstance(point, Conditional) and point.by == "class" for point, _ in points]
-        found: list[list[Sets]] = [[] for _ in points]
+        found = [_Lists(ranking) for _ in points]
         for rows, ranked, levels in self._blocks(ranking, features):
             of_rows = [at[rows] for at, k in zip(thresholds, by_class, strict=True) if not k]
             prefixes = _prefixes(ranked, levels, of_rows)
-            for sets, at, k in zip(found, thresholds, by_class, strict=True):
-                sets.append(_by_class(ranked, levels, at) if k else next(prefixes))
-        return [
-            PredictionSets(
-                torch.cat([labels for labels, _ in sets]),
-                torch.cat([lengths for _, lengths in sets]).to(torch.int64),
-                ranking.classes,
-                kind=ranking.kind,
-                promise=promise,
-            )
-            for sets, promise in zip(found, promises, strict=True)
-        ]
+            for lists, at, k in zip(found, thresholds, by_class, strict=True):
+                lists.add(rows, *(_by_class(ranked, levels, at) if k else next(prefixes)))
+        return [lists.sets(promise) for lists, promise in zip(found, promises, strict=True)]
 
     def predict_sets(
         self,
@@ -442,6 +433,33 @@ def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
     if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
         return features
     return features[torch.from_numpy(rows).to(features.device)]
+
+
+class _Lists:
+    """Sets that come a block of rows at a time, written where they stay: small results between
+    large temporaries keep memory from going back."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        dtype = torch.int16 if ranking.n_classes <= 2**15 - 1 else torch.int32
+        rows, device = len(ranking), ranking.device
+        self.flat = torch.empty(2 * rows, dtype=dtype, device=device)
+        self.sizes = torch.empty(rows, dtype=torch.int64, device=device)
+        self.used = 0
+
+    def add(self, rows: slice, labels: Tensor, lengths: Tensor) -> None:
+        end = self.used + len(labels)
+        if end > len(self.flat):
+            wider = self.flat.new_empty(max(end, 2 * len(self.flat)))
+            wider[: self.used] = self.flat[: self.used]
+            self.flat = wider
+        self.flat[self.used : end] = labels
+        self.sizes[rows] = lengths.to(torch.int64)
+        self.used = end
+
+    def sets(self, promise: str) -> PredictionSets:
+        ranking, flat = self.ranking, self.flat[: self.used].clone()
+        return PredictionSets(flat, self.sizes, ranking.classes, kind=ranking.kind, promise=promise)
 
 
 def _thresholds(
