@@ -408,10 +408,12 @@ class Ranking:
 
 def _ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
     """How many scores equal each row's `own`, that of the label `y`, and go before it."""
+    columns = torch.arange(block.shape[1], device=block.device)
+    if block.is_cuda or torch.compiler.is_compiling():  # without a look at the values
+        return _count((block == own) & (columns > y))
     ties = _count(block == own) - 1
     several = ties.nonzero()[:, 0]
     if len(several):
-        columns = torch.arange(block.shape[1], device=block.device)
         equal = block[several] == own[several]
         ties[several] = _count(equal & (columns > y[several]))
     return ties
