@@ -15,7 +15,7 @@ demo: $(DONE)
 	$(BIN)/shortlist demo
 
 test: $(DONE)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(DONE)
 	$(BIN)/ruff check .
