@@ -251,3 +251,14 @@ def test_speed_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     one, more = works.latencies("   1      0.250 ms      2.000 ms     8.0\n")
     assert (one["label"], one["seconds"]) == ("1 rows, onnxruntime", 0.00025)
     assert (more["label"], more["seconds"]) == ("1 rows, predict_set", 0.002)
+
+
+def test_gpu_runs_where_there_is_none(tmp_path: Path) -> None:
+    small = ["--rows", "1200", "--test-rows", "500", "--features", "8", "--classes", "20"]
+    small += ["--depth", "6", "--epochs", "1", "--predict-rows", "21000"]
+    printed = run("gpu.py", *small, "--output", str(tmp_path / "found.json"))
+    assert re.search(r"^both stages on \w+(:0)?, 1,200 rows: [\d.]+ s", printed, re.MULTILINE)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(found["predict"]) == {"LAC", "APS", "Shortlister, no features"}
+    for sizes in found["both stages"]["sizes"].values():
+        assert all(np.isnan(size) or 1 <= size <= 6 for size in sizes)

@@ -164,6 +164,24 @@ def test_every_label_where_the_rows_are_too_few(model, tmp_path) -> None:
     assert "4.000 labels on average; 1.0000 accurate" in said
 
 
+def test_advice_is_for_the_shell(tmp_path) -> None:
+    """What the library says to those who write Python is said in options, wherever it is said."""
+    new = write(frame(NEW)[[*NAMES, "y"]], tmp_path / "new.csv")
+    whole = write(frame(KNOWN), tmp_path / "whole.csv")
+    call("fit", whole, "-o", tmp_path / "both", "--method", "paper", "--max-epochs", 1)
+    said = call("predict", tmp_path / "both", new, "-o", tmp_path / "s.csv", code=1)
+    assert said.strip().endswith("the file needs them too")
+    known = write(frame(KNOWN)[[*NAMES, "y"]], tmp_path / "known.csv")
+    call("fit", known, "-o", tmp_path / "path", "--method", "paper", "--max-epochs", 1)
+    said = call("predict", tmp_path / "path", new, "-o", tmp_path / "s.csv", "--accuracy", 0.9,
+                code=1)  # fmt: skip
+    assert "can be promised after a fit with --calibration" in said
+    lac = sl.SplitConformal("lac", calibration=None)
+    lac.fit(KNOWN.posterior, np.array(NAMES)[KNOWN.y], classes=NAMES).save(tmp_path / "lac")
+    said = call("predict", tmp_path / "lac", new, "-o", tmp_path / "s.csv", code=1)
+    assert "fit it with --calibration 0.25" in said
+
+
 def test_whoever_reads_may_stop(model, tmp_path) -> None:
     new = write(pd.concat([frame(NEW)] * 40), tmp_path / "new.csv")
     code = "import sys; from shortlist.cli import main; sys.argv[0] = 'shortlist'; main()"

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._columns import Columns, csv_parts, parquet_parts, together
+from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
 from shortlist.datasets._files import read_archive
 from shortlist.ranking import Ranking
 
-STANDARD = "-"
 ENDINGS_IN = (".npz", ".parquet", ".csv")
 BLOCK_ROWS = 50_000
 """How many rows are worked on at once."""

@@ -149,7 +149,7 @@ class SplitConformal(NestedSelector):
         self, ranking: Ranking, features: Tensor | None
     ) -> tuple[Ranking, Levels | OwnScores]:
         if self.score == "lac" and ranking.is_dense and ranking.depth == ranking.n_classes:
-            return ranking, OwnScores(self.score_.by_column(ranking), ranking)
+            return ranking, OwnScores(self.score_.by_column(ranking))
         sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
         return ranking, Levels(self.score_.levels(ranking), sizes)
 

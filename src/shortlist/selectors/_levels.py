@@ -133,8 +133,8 @@ class OwnScores:
     the ranking do.
     """
 
-    def __init__(self, values: Tensor, ranked: Ranking, empty: bool = True) -> None:
-        self.values, self.ranked, self.empty = values, ranked, empty
+    def __init__(self, values: Tensor, empty: bool = True) -> None:
+        self.values, self.empty = values, empty
 
     def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
         level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
@@ -187,7 +187,7 @@ class OwnScores:
         return self  # every label is listed
 
     def never_empty(self) -> OwnScores:
-        return OwnScores(self.values, self.ranked, empty=False)
+        return OwnScores(self.values, empty=False)
 
 
 def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:

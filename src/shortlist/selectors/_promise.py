@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -54,20 +54,16 @@ from shortlist.selectors._levels import (
     Block,
     Levels,
     OwnScores,
-    Sets,
     label_levels,
     mean_sizes,
 )
 from shortlist.selectors._seen import Seen
+from shortlist.selectors._sets_at import Lists, Point, by_class, prefixes, thresholds_at
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
 """Levels, and sizes for its bands, that a frontier keeps; with more rows it makes levels anew, and
 has no bands."""
-
-
-Point: TypeAlias = "tuple[float | Conditional, str]"
-"""A threshold, or one for each class or group, and the promise in words."""
 
 
 CHOOSING_VALUES = 1 << 21
@@ -272,8 +268,8 @@ class NestedSelector(SetPredictor):
         return q, words if q > -np.inf else f"{words}; {EVERY_LABEL}"
 
     def _for_mean_size(self, mean_size: float, delta: float) -> tuple[float, str]:
-        """The lowest threshold whose sets are short enough on one half of the calibration rows;
-        the other half, which had no part in it, says how accurate they are."""
+        """The lowest threshold whose sets are short enough on the calibration rows that choose; the
+        others, which had no part in it, say how accurate they are."""
         kept = self._calibrated()
         check_probability(delta, "delta")
         if check_weight(mean_size, "mean_size") > self._classes.n:
@@ -311,16 +307,16 @@ class NestedSelector(SetPredictor):
             self._calibrated().shape.check(ranking)
         thresholds, promises = [], []
         for point, promise in points:
-            at, words = _thresholds(point, len(ranking), groups)
+            at, words = thresholds_at(point, len(ranking), groups)
             thresholds.append(at.to(ranking.device))
             promises.append(promise + words)
-        by_class = [isinstance(point, Conditional) and point.by == "class" for point, _ in points]
-        found = [_Lists(ranking) for _ in points]
+        classwise = [isinstance(point, Conditional) and point.by == "class" for point, _ in points]
+        found = [Lists(ranking) for _ in points]
         for rows, ranked, levels in self._blocks(ranking, features):
-            of_rows = [at[rows] for at, k in zip(thresholds, by_class, strict=True) if not k]
-            prefixes = _prefixes(ranked, levels, of_rows)
-            for lists, at, k in zip(found, thresholds, by_class, strict=True):
-                lists.add(rows, *(_by_class(ranked, levels, at) if k else next(prefixes)))
+            of_rows = [at[rows] for at, k in zip(thresholds, classwise, strict=True) if not k]
+            found_prefixes = prefixes(ranked, levels, of_rows)
+            for lists, at, k in zip(found, thresholds, classwise, strict=True):
+                lists.add(rows, *(by_class(ranked, levels, at) if k else next(found_prefixes)))
         return [lists.sets(promise) for lists, promise in zip(found, promises, strict=True)]
 
     def predict_sets(
@@ -433,88 +429,6 @@ def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
     if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
         return features
     return features[torch.from_numpy(rows).to(features.device)]
-
-
-class _Lists:
-    """Sets that come a block of rows at a time, written where they stay: small results between
-    large temporaries keep memory from going back."""
-
-    def __init__(self, ranking: Ranking) -> None:
-        self.ranking = ranking
-        dtype = torch.int16 if ranking.n_classes <= 2**15 - 1 else torch.int32
-        rows, device = len(ranking), ranking.device
-        self.flat = torch.empty(2 * rows, dtype=dtype, device=device)
-        self.sizes = torch.empty(rows, dtype=torch.int64, device=device)
-        self.used = 0
-
-    def add(self, rows: slice, labels: Tensor, lengths: Tensor) -> None:
-        end = self.used + len(labels)
-        if end > len(self.flat):
-            wider = self.flat.new_empty(max(end, 2 * len(self.flat)))
-            wider[: self.used] = self.flat[: self.used]
-            self.flat = wider
-        self.flat[self.used : end] = labels
-        self.sizes[rows] = lengths.to(torch.int64)
-        self.used = end
-
-    def sets(self, promise: str) -> PredictionSets:
-        ranking, flat = self.ranking, self.flat[: self.used].clone()
-        return PredictionSets(flat, self.sizes, ranking.classes, kind=ranking.kind, promise=promise)
-
-
-def _thresholds(
-    point: float | Conditional, rows: int, groups: ArrayLike | None
-) -> tuple[Tensor, str]:
-    """The threshold of each row, or of each class, and what the promise leaves out, in words."""
-    by = point.by if isinstance(point, Conditional) else None
-    if groups is not None and by != "group":
-        raise ValueError('groups came, but the promise is not by group; say by="group"')
-    if not isinstance(point, Conditional):
-        return torch.full((rows,), point, dtype=torch.float64), ""
-    if by == "class":
-        return point.thresholds[:-1], ""
-    if groups is None:
-        raise ValueError('by = "group" needs the group of each row: groups=...')
-    return point.of_rows(groups, rows)
-
-
-def _prefixes(
-    ranked: Ranking, levels: Levels | OwnScores, thresholds: Sequence[Tensor]
-) -> Iterator[Sets]:
-    """The sets at each of some thresholds of all rows; all labels there are at -infinity."""
-    whole = [bool((at == -torch.inf).any()) for at in thresholds]
-    some = [at for at, every in zip(thresholds, whole, strict=True) if not every]
-    found = iter(levels.sets_at(ranked, some) if some else ())
-    for at, all_labels in zip(thresholds, whole, strict=True):
-        if not all_labels:
-            yield next(found)
-            continue
-        every = at[:, None] == -torch.inf
-        inside = levels.by_rank(ranked.depth) >= at[:, None]
-        yield _with_unlisted(ranked, inside | every, every)
-
-
-def _by_class(ranked: Ranking, levels: Levels | OwnScores, thresholds: Tensor) -> Sets:
-    """Each label by the threshold of its own class, (classes,): not a prefix."""
-    labels, _ = ranked.top(ranked.depth)
-    own = thresholds[labels.clamp(min=0).to(torch.int64)]
-    inside = (levels.by_rank(ranked.depth) >= own) & (labels >= 0)
-    every = thresholds == -torch.inf
-    if bool(every.any()):
-        return _with_unlisted(ranked, inside, every[None])
-    return labels[inside], inside.sum(dim=1)
-
-
-def _with_unlisted(ranked: Ranking, inside: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Some of the listed labels, best first, and those `others` (1 or rows, 1 or classes) that a
-    row does not list."""
-    n, rows = ranked.n_classes, len(ranked)
-    labels, _ = ranked.top(ranked.depth)
-    unlisted = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
-    unlisted.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
-    every = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
-    picked = torch.cat([inside & (labels >= 0), unlisted[:, :n] & others], dim=1)
-    return torch.cat([labels, every], dim=1)[picked], picked.sum(dim=1)
 
 
 def _worth_trying(rising: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,100 @@
+"""Sets at thresholds: one for all rows, for each group, or for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from shortlist._arrays import ArrayLike
+from shortlist.ranking import Ranking
+from shortlist.selectors._calibration import Conditional
+from shortlist.selectors._levels import Levels, OwnScores, Sets
+from shortlist.sets import PredictionSets
+
+Point: TypeAlias = "tuple[float | Conditional, str]"
+"""A threshold, or one for each class or group, and the promise in words."""
+
+
+class Lists:
+    """Sets that come a block of rows at a time, written where they stay: small results between
+    large temporaries keep memory from going back."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        dtype = torch.int16 if ranking.n_classes <= 2**15 - 1 else torch.int32
+        rows, device = len(ranking), ranking.device
+        self.flat = torch.empty(2 * rows, dtype=dtype, device=device)
+        self.sizes = torch.empty(rows, dtype=torch.int64, device=device)
+        self.used = 0
+
+    def add(self, rows: slice, labels: Tensor, lengths: Tensor) -> None:
+        end = self.used + len(labels)
+        if end > len(self.flat):
+            wider = self.flat.new_empty(max(end, 2 * len(self.flat)))
+            wider[: self.used] = self.flat[: self.used]
+            self.flat = wider
+        self.flat[self.used : end] = labels
+        self.sizes[rows] = lengths.to(torch.int64)
+        self.used = end
+
+    def sets(self, promise: str) -> PredictionSets:
+        ranking, flat = self.ranking, self.flat[: self.used].clone()
+        return PredictionSets(flat, self.sizes, ranking.classes, kind=ranking.kind, promise=promise)
+
+
+def thresholds_at(
+    point: float | Conditional, rows: int, groups: ArrayLike | None
+) -> tuple[Tensor, str]:
+    """The threshold of each row, or of each class, and what the promise leaves out, in words."""
+    by = point.by if isinstance(point, Conditional) else None
+    if groups is not None and by != "group":
+        raise ValueError('groups came, but the promise is not by group; say by="group"')
+    if not isinstance(point, Conditional):
+        return torch.full((rows,), point, dtype=torch.float64), ""
+    if by == "class":
+        return point.thresholds[:-1], ""
+    if groups is None:
+        raise ValueError('by = "group" needs the group of each row: groups=...')
+    return point.of_rows(groups, rows)
+
+
+def prefixes(
+    ranked: Ranking, levels: Levels | OwnScores, thresholds: Sequence[Tensor]
+) -> Iterator[Sets]:
+    """The sets at each of some thresholds of all rows; all labels there are at -infinity."""
+    whole = [bool((at == -torch.inf).any()) for at in thresholds]
+    some = [at for at, every in zip(thresholds, whole, strict=True) if not every]
+    found = iter(levels.sets_at(ranked, some) if some else ())
+    for at, all_labels in zip(thresholds, whole, strict=True):
+        if not all_labels:
+            yield next(found)
+            continue
+        every = at[:, None] == -torch.inf
+        inside = levels.by_rank(ranked.depth) >= at[:, None]
+        yield _with_unlisted(ranked, inside | every, every)
+
+
+def by_class(ranked: Ranking, levels: Levels | OwnScores, thresholds: Tensor) -> Sets:
+    """Each label by the threshold of its own class, (classes,): not a prefix."""
+    labels, _ = ranked.top(ranked.depth)
+    own = thresholds[labels.clamp(min=0).to(torch.int64)]
+    inside = (levels.by_rank(ranked.depth) >= own) & (labels >= 0)
+    every = thresholds == -torch.inf
+    if bool(every.any()):
+        return _with_unlisted(ranked, inside, every[None])
+    return labels[inside], inside.sum(dim=1)
+
+
+def _with_unlisted(ranked: Ranking, inside: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Some of the listed labels, best first, and those `others` (1 or rows, 1 or classes) that a
+    row does not list."""
+    n, rows = ranked.n_classes, len(ranked)
+    labels, _ = ranked.top(ranked.depth)
+    unlisted = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
+    unlisted.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
+    every = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
+    picked = torch.cat([inside & (labels >= 0), unlisted[:, :n] & others], dim=1)
+    return torch.cat([labels, every], dim=1)[picked], picked.sum(dim=1)
