@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from threading import Thread
 from typing import Literal, TypeAlias
 
@@ -172,15 +173,21 @@ def sort_values(x: Tensor) -> Tensor:
     threads = torch.get_num_threads()
     if array.ndim == 1 or array.size < SMALL or threads == 1:
         return torch.from_numpy(np.sort(array, axis=-1)).to(x.dtype)
-    out = array.copy()  # each thread sorts its rows in place
-    first, *others = np.array_split(out, threads)
-    at_work = [Thread(target=part.sort) for part in others]
+    out = np.empty_like(array)
+    parts = zip(np.array_split(array, threads), np.array_split(out, threads), strict=True)
+    first, *others = [partial(_sort_into, *part) for part in parts]
+    at_work = [Thread(target=other) for other in others]
     for thread in at_work:
         thread.start()
-    first.sort()
+    first()
     for thread in at_work:
         thread.join()
     return torch.from_numpy(out).to(x.dtype)
+
+
+def _sort_into(rows: NDArray[np.generic], out: NDArray[np.generic]) -> None:
+    out[:] = rows
+    out.sort()
 
 
 class Picked:

@@ -57,15 +57,21 @@ def _stable_order(scores: Tensor) -> Tensor:
     return scores.shape[1] - 1 - reversed_columns
 
 
-def in_order(inside: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of what is marked in a block, one row after the other, each best first.
+def reaching(values: Tensor, least: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the values (rows, classes) that reach their row's `least` (rows, 1), one
+    row after the other, each in the order of its scores, best first.
 
-    >>> rows, columns = in_order(torch.tensor([[True, True, False, True]]), torch.zeros(1, 4))
-    >>> columns.tolist()
+    >>> values, scores = torch.tensor([[0.3, 0.3, 0.1, 0.3]]), torch.zeros(1, 4)
+    >>> reaching(values, torch.tensor([[0.2]]), scores)[1].tolist()
     [3, 1, 0]
     """
+    if values.is_cuda or values.dtype not in (torch.float32, torch.float64):
+        flat = (values >= least).flatten().nonzero()[:, 0]
+    else:  # NumPy is faster at both
+        flat = torch.from_numpy(np.flatnonzero(values.numpy() >= least.numpy()))
     n = scores.shape[1]
-    rows, columns = _marked(inside)
+    rows = flat // n
+    columns = flat - rows * n
     values = scores[rows, columns]
     if values.dtype == torch.float64:
         # Backwards: of what is equal a stable sort then leaves the last column first.
@@ -80,13 +86,21 @@ def in_order(inside: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     return keys // (n << 33), n - 1 - keys % n
 
 
-def _marked(inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of what is true."""
-    if inside.is_cuda:
-        return inside.nonzero(as_tuple=True)  # type: ignore[return-value]
-    flat = torch.from_numpy(np.flatnonzero(inside.numpy()))
-    rows = flat // inside.shape[1]
-    return rows, flat - rows * inside.shape[1]
+def prefix_to(values: Tensor, last: Tensor, scores: Tensor, sizes: Tensor) -> Tensor:
+    """The first `sizes[i]` labels of every row i, one row after the other (int32).
+
+    `values` (rows, classes) rank no two labels otherwise than the scores do, though they may make
+    ties of them, and `last` (rows, 1) is the value of the last label wanted.
+
+    >>> v = torch.tensor([[0.5, 0.2, 0.3]])
+    >>> prefix_to(v, torch.tensor([[0.3]]), v, torch.tensor([2])).tolist()
+    [0, 2]
+    """
+    row, column = reaching(values, torch.where(sizes[:, None] > 0, last, torch.inf), scores)
+    # More than wanted, where the last ones tie.
+    begin = torch.searchsorted(row, torch.arange(len(sizes), device=row.device))
+    place = torch.arange(len(row), device=row.device) - begin[row]
+    return column[place < sizes[row]].to(torch.int32)
 
 
 def best(scores: Tensor) -> Tensor:
@@ -135,7 +149,7 @@ class Ranking:
         self.kind: Kind = kind
         self._dense = dense  # (rows, n) scores by column, where every class has one
         self._listed = listed  # the deepest (labels, scores) computed so far
-        self._sorted: Tensor | None = None  # dense scores, best first, without their labels
+        self._rising: Tensor | None = None  # dense scores, best last, without their labels
         self.bounds: tuple[float, float] | None = None
         """The least and the largest score, if they are known."""
         first = dense if dense is not None else listed[0] if listed is not None else None
@@ -309,41 +323,39 @@ class Ranking:
         labels, scores = self._top_block(rows, self.depth)
         return torch.where(labels >= 0, scores, -torch.inf)
 
-    def sorted_scores(self) -> Tensor:
-        """All scores of each row, best first, of a dense ranking; kept for next time.
+    def rising_scores(self) -> Tensor:
+        """All scores of each row, best last, of a dense ranking; kept for next time.
 
         Much faster than to sort labels along. Labels can be had from it later, with `prefix`.
         """
         assert self._dense is not None
-        if self._sorted is None:
-            blocks = [sort_values(self._dense[rows]).flip(1) for rows in self.blocks()]
-            self._sorted = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
-        return self._sorted
+        if self._rising is None:
+            blocks = [sort_values(self._dense[rows]) for rows in self.blocks()]
+            self._rising = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+        return self._rising
+
+    def sorted_scores(self) -> Tensor:
+        """The same, best first."""
+        return self.rising_scores().flip(1)
 
     def best_scores(self, depth: int) -> Tensor:
         """The `depth` best scores of each row, whichever labels have them."""
-        if self._sorted is not None:
-            return self._sorted[:, :depth]
-        return self.top(depth)[1]
-
-    def _prefix_of_sorted(self, rows: slice, sizes: Tensor) -> Tensor:
-        """`prefix` where the scores are sorted, but not the labels."""
-        assert self._dense is not None
-        assert self._sorted is not None
-        block, wanted = self._dense[rows], sizes.to(torch.int64)
-        last = self._sorted[rows].gather(1, (wanted - 1).clamp(min=0)[:, None])
-        inside = block >= torch.where(wanted[:, None] > 0, last, torch.inf)
-        row, column = in_order(inside, block)
-        # More than wanted, where the last ones tie.
-        begin = torch.searchsorted(row, torch.arange(len(wanted), device=row.device))
-        place = torch.arange(len(row), device=row.device) - begin[row]
-        return column[place < wanted[row]].to(torch.int32)
+        if self._rising is not None:
+            return self._rising[:, -depth:].flip(1)
+        if self._dense is None or depth > self.n_classes // 4:
+            return self.top(depth)[1]
+        blocks = [torch.topk(self._dense[rows], depth).values for rows in self.blocks()]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     def prefix(self, sizes: Tensor) -> Tensor:
         """The first `sizes[i]` labels of every row i, one row after the other (int32)."""
         listed = 0 if self._listed is None else self._listed[0].shape[1]
-        if self._sorted is not None and listed < int(sizes.max()):
-            return torch.cat([self._prefix_of_sorted(r, sizes[r]) for r in self.blocks()])
+        if self._rising is not None and listed < int(sizes.max()):
+            assert self._dense is not None
+            place = self.n_classes - sizes.to(torch.int64).clamp(min=1)
+            last = self._rising.gather(1, place[:, None])
+            blocks = [(self._dense[rows], last[rows], sizes[rows]) for rows in self.blocks()]
+            return torch.cat([prefix_to(block, at, block, wanted) for block, at, wanted in blocks])
         flat = []
         for rows in self.blocks():
             deepest = int(sizes[rows].max())
@@ -411,8 +423,11 @@ def _ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
     columns = torch.arange(block.shape[1], device=block.device)
     if block.is_cuda or torch.compiler.is_compiling():  # without a look at the values
         return _count((block == own) & (columns > y))
-    ties = _count(block == own) - 1
-    several = ties.nonzero()[:, 0]
+    # Which rows have ties at all is told faster by differences, of which those that are not zero
+    # are counted, than by what is equal.
+    others = (block - own).sign_().abs_().sum(dim=1, dtype=torch.float32)
+    ties = torch.zeros(len(block), dtype=torch.int32)
+    several = (others < block.shape[1] - 1).nonzero()[:, 0]
     if len(several):
         equal = block[several] == own[several]
         ties[several] = _count(equal & (columns > y[several]))

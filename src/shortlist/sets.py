@@ -32,6 +32,12 @@ def check_distinct(flat: Tensor, sizes: Tensor, classes: Classes) -> None:
         raise ValueError(f"a set holds a label once; row {row} holds {label!r} twice")
 
 
+def _places(begin: Tensor, sizes: Tensor) -> Tensor:
+    """`begin[i]`, `begin[i] + 1`, …: `sizes[i]` places of every row i, one row after the other."""
+    shift = torch.repeat_interleave(begin - (sizes.cumsum(0) - sizes), sizes)
+    return shift.add_(torch.arange(len(shift), device=shift.device))
+
+
 class PredictionSets:
     """For each row a list of labels, best first.
 
@@ -64,11 +70,15 @@ class PredictionSets:
         *,
         kind: Kind = "numpy",
         promise: str = NO_PROMISE,
+        within: Tensor | None = None,
     ) -> None:
-        self._flat = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
+        self._labels = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
+        self._within = within
+        """Sizes of the lists that hold these, if they are still to be cut."""
         self._ends = sizes.cumsum(0, dtype=torch.int64)
-        if int(sizes.sum()) != len(flat):
-            raise ValueError(f"sizes add up to {int(sizes.sum())}, but {len(flat)} labels came")
+        came = sizes if within is None else within
+        if int(came.sum()) != len(flat):
+            raise ValueError(f"sizes add up to {int(came.sum())}, but {len(flat)} labels came")
         self._classes = classes
         self._kind: Kind = kind
         self.promise = promise
@@ -139,6 +149,15 @@ class PredictionSets:
     @property
     def classes(self) -> NDArray[np.generic]:
         return self._classes.array()
+
+    @property
+    def _flat(self) -> Tensor:
+        """All labels. Those of lists that several sets share are cut when they are first used."""
+        if self._within is not None:
+            longer, self._within = self._within, None
+            begin = longer.cumsum(0) - longer
+            self._labels = self._labels[_places(begin, self._sizes)]
+        return self._labels
 
     @property
     def _sizes(self) -> Tensor:
@@ -263,12 +282,8 @@ class PredictionSets:
             return self[[int(rows)]].labels()[0]
         picked = row_index(rows, len(self), self._ends.device)
         sizes = self._sizes[picked]
-        starts = torch.repeat_interleave((self._ends - self._sizes)[picked], sizes)
-        within = torch.arange(len(starts), device=starts.device) - torch.repeat_interleave(
-            sizes.cumsum(0) - sizes, sizes
-        )
         return PredictionSets(
-            self._flat[starts + within],
+            self._flat[_places((self._ends - self._sizes)[picked], sizes)],
             sizes,
             self._classes,
             kind=self._kind,

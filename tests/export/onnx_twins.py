@@ -121,7 +121,7 @@ def level_edges(model, scores, x, **point) -> np.ndarray:
     absolute = isinstance(model, sl.SplitConformal) and model.score != "lac"
     near = []
     for _, ranked, levels in model._blocks(ranking, features):
-        values = levels.values.to(torch.float64)[:, :, None]
+        values = levels.by_rank(ranked.depth).to(torch.float64)[:, :, None]
         gap = (values - at).abs()
         within = gap <= EDGE * (1.0 if absolute else at.abs())
         edge = (within & (gap > 0) & at.isfinite()).any(2).any(1)

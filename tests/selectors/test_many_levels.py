@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,12 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist._arrays import sort_values
-from shortlist.ranking import Ranking, in_order, order
+from shortlist.conformal import _unsorted
+from shortlist.conformal._scores import NAMES, RANDOMIZED, ConformalScore, rounded
+from shortlist.conformal._unsorted import UnsortedLevels
+from shortlist.ranking import Ranking, order, reaching
 from shortlist.selectors import _promise
+from shortlist.selectors._levels import Levels
 
 ACCURACIES = [0.5, 0.99, 0.9, 0.8, 0.9]
 DATA = sl.datasets.gaussian(1200, 0.25, n_classes=7, dimension=5, seed=3)
@@ -35,6 +41,7 @@ def test_several_accuracies_at_once_are_one_after_the_other(name) -> None:
     model = MODELS[name].fit(KNOWN.posterior, KNOWN.y)
     found = model.predict_sets(NEW.posterior, accuracies=ACCURACIES)
     for accuracy, sets in zip(ACCURACIES, found, strict=True):
+        assert copy.deepcopy(sets)[3:5] == sets[3:5]  # before and after it is cut
         one = model.predict_set(NEW.posterior, accuracy=accuracy)
         assert sets == one
         assert sets.promise == one.promise
@@ -100,15 +107,62 @@ def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None
     st.integers(0, 1000),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
-def test_what_is_marked_comes_in_the_order_of_the_ranking(rows, n, dtype, seed) -> None:
+def test_what_is_high_enough_comes_in_the_order_of_the_ranking(rows, n, dtype, seed) -> None:
     rng = np.random.default_rng(seed)
     scores = torch.from_numpy(rng.integers(-3, 3, (rows, n))).to(getattr(torch, dtype))
     scores = scores * [0.1, -0.0][seed % 2]  # zeros of both signs tie too
-    inside = torch.from_numpy(rng.random((rows, n)) < 0.5)
-    row, column = in_order(inside, scores)
+    values = torch.from_numpy(rng.random((rows, n))).to(scores.dtype)
+    inside = values >= 0.5
+    row, column = reaching(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
     expected = [[j for j in js if inside[i, j]] for i, js in enumerate(order(scores, n).tolist())]
     assert [column[row == i].tolist() for i in range(rows)] == expected
     assert row.tolist() == sorted(row.tolist())
+
+
+@given(
+    st.sampled_from([name for name in NAMES if name != "lac"]), st.booleans(),
+    st.sampled_from(["proba", "logits"]), st.sampled_from([1.0, 0.7]),
+    st.sampled_from([np.float16, np.float32, np.float64]), st.booleans(),
+    st.integers(2, 40), st.integers(0, 1000),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_scores_of_labels_are_those_of_sorted_rows(
+    name, randomized, kind, scale, dtype, always, n, seed
+) -> None:
+    """To the last bit: what calibrates is what is compared with it."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 9, (30, n)) * rng.choice([1.0, 0.3, 1e-9], (30, 1))  # with ties
+    if kind == "proba":
+        scores[:, 0] += 1e-3
+        scores /= scores.sum(axis=1, keepdims=True)
+    ranking = Ranking.from_scores(scores.astype(dtype))
+    randomized = randomized and name in RANDOMIZED
+    score = ConformalScore(name, kind, scale, penalty=0.07, k_reg=2, randomized=randomized)
+    plain = Levels(score.levels(ranking), torch.arange(1, n + 1), always)
+    levels = UnsortedLevels(score, ranking, always=always)
+    assert (plain.values.diff(dim=1) <= 0).all()  # nested
+    index = torch.from_numpy(rng.integers(0, n, 30))
+    own = levels.of_labels(ranking, index)
+    torch.testing.assert_close(own, plain.of_labels(ranking, index).double(), rtol=0, atol=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_unsorted, "LEAST_DEPTH", 2)
+        thresholds = [own, own.sort().values, torch.full((30,), float(own[own < np.inf].amin()))]
+        labels, longest, lengths = levels.sets_at(ranking, thresholds)
+        assert (levels.ranking.rank_of(index) < lengths[0]).all()  # each set holds its own label
+        ranked = Ranking.from_scores(scores.astype(dtype))
+        for at, sizes in zip(thresholds, lengths, strict=True):
+            torch.testing.assert_close(sizes, plain.sizes_at(at))
+        assert torch.equal(labels, ranked.prefix(longest))
+
+
+@given(st.integers(0, 1000), st.sampled_from([torch.float32, torch.float64]))
+@settings(max_examples=50, deadline=None)
+def test_masses_are_the_same_in_any_order(seed, dtype) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.softmax(8 * torch.randn(500, generator=generator, dtype=dtype), 0)
+    shuffled = p[torch.randperm(500, generator=generator)]
+    assert rounded(p).sum() == rounded(shuffled).sum() == rounded(p).flip(0).cumsum(0)[-1]
+    torch.testing.assert_close(rounded(p), p.double(), rtol=0, atol=2.0**-53)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

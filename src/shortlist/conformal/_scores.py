@@ -23,13 +23,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist._arrays import check_choice, check_count, check_weight
+from shortlist._arrays import check_choice, check_count, check_weight, sort_values
 from shortlist.ranking import Ranking, row_keys
 from shortlist.scores import LEAST_LOG_PROBA, ScoreType, log_proba_columns, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
 """The scores that a random number can smooth; the others have nothing to randomise."""
+MASSES = ("aps", "raps")
+"""The scores that are made of the mass before a label."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +66,49 @@ class ConformalScore:
     def levels(self, ranking: Ranking) -> Tensor:
         """The scores of each row's labels, best first: (rows, depth)."""
         p = self._probabilities(ranking)  # first: it sorts, and the noise is made of what is best
-        ranks = torch.arange(1, p.shape[1] + 1, device=p.device, dtype=p.dtype)
-        u = row_noise(ranking, self.seed).to(p.dtype)[:, None] if self.randomized else 1.0
+        return self.of_sorted(p, self.noise(ranking))
+
+    def noise(self, ranking: Ranking) -> Tensor | float:
+        """The number u of each row: (rows, 1)."""
+        return row_noise(ranking, self.seed)[:, None] if self.randomized else 1.0
+
+    def of_sorted(self, p: Tensor, u: Tensor | float) -> Tensor:
+        """The scores of each row's first labels, of probabilities `p`: (rows, labels)."""
+        ranks = torch.arange(1, p.shape[1] + 1, device=p.device)
+        before = None
+        if self.name in MASSES:
+            share = rounded(p)
+            before = share.cumsum(dim=1).sub_(share)
+        return self._formula(p, ranks, u, before, p[:, :2]).expand_as(p)
+
+    def of_labels(self, p: Tensor, index: Tensor, rank: Tensor, u: Tensor | float) -> Tensor:
+        """The score of one label of each row, which has the `rank`, from 0, among probabilities in
+        any order: (rows, 1). The very same number as that of `of_sorted`."""
+        own, before = p.gather(1, index[:, None]), None
+        if self.name in MASSES:
+            # The labels before this one have what exceeds its share, and its share each.
+            share = rounded(own)
+            above = rounded(p, below=share).relu_().sum(dim=1, keepdim=True)
+            before = above + share * rank[:, None]
+        few = torch.topk(p, min(2, p.shape[1])).values if self.name in ("margin", "saps") else p
+        return self._formula(own, rank[:, None].to(torch.int64) + 1, u, before, few)
+
+    def _formula(
+        self, p: Tensor, ranks: Tensor, u: Tensor | float, before: Tensor | None, best: Tensor
+    ) -> Tensor:
+        """The scores of labels from their probability, rank (from 1), the mass of all labels
+        before them, and the best probabilities of the row."""
         if self.name == "lac":
             return p
         if self.name == "margin":
-            return torch.cat([p[:, :1] - _second(p), p[:, 1:] - p[:, :1]], dim=1)
+            return torch.where(ranks == 1, p - _second(best), p - best[:, :1])
         if self.name == "topk":
-            return (-(ranks - 1 + u)).expand_as(p)
+            return -(ranks - 1 + u)
         if self.name == "saps":
-            later = p[:, :1] + (ranks[1:] - 2 + u) * self.penalty
-            return -torch.cat([u * p[:, :1], later], dim=1)
-        # In float64, so that tails of small probabilities still add up.
-        if self.randomized:
-            mass = torch.nn.functional.pad(p[:, :-1], (1, 0)).cumsum(dim=1, dtype=torch.float64)
-            mass += u * p
-        else:
-            mass = p.cumsum(dim=1, dtype=torch.float64)
+            later = best[:, :1] + (ranks - 2 + u) * self.penalty
+            return -torch.where(ranks == 1, u * p, later)
+        assert before is not None
+        mass = before + u * rounded(p)
         if self.name == "raps":
             mass += self.penalty * (ranks - self.k_reg).clamp(min=0)
         return mass.neg_()
@@ -88,31 +116,53 @@ class ConformalScore:
     def by_column(self, ranking: Ranking) -> Tensor:
         """Probabilities of all labels of a dense ranking, unsorted: the levels of LAC."""
         scores = ranking.scores_of(slice(None))
-        if self.kind == "proba" and self.scale == 1:
-            return scores.to(torch.promote_types(scores.dtype, torch.float32))
-        if scores.is_cuda and self.kind == "logits":  # one kernel in place of eight
-            wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-            scaled = wide if self.scale == 1 else wide * self.scale
-            return torch.softmax(scaled, dim=1).clamp_(min=math.exp(LEAST_LOG_PROBA))
-        return log_proba_columns(scores, self.kind, self.scale).exp_()
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        if self.plain:
+            return wide
+        if self.kind != "logits":
+            return log_proba_columns(scores, self.kind, self.scale).exp_()
+        scaled = wide if self.scale == 1 else wide * self.scale
+        if scores.is_cuda:  # one kernel
+            p = torch.softmax(scaled, dim=1)
+        else:  # summed in float64, so that the order of the columns makes no difference
+            p = (scaled - scaled.amax(dim=1, keepdim=True)).exp_()
+            p *= 1 / p.sum(dim=1, keepdim=True, dtype=torch.float64).to(p.dtype)
+        return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the probabilities are the scores themselves."""
+        return self.kind == "proba" and self.scale == 1
 
     def _probabilities(self, ranking: Ranking) -> Tensor:
         """Sorted probabilities; zero where a list has ended."""
         if ranking.is_dense and ranking.depth == ranking.n_classes:
-            if self.kind == "proba" and self.scale == 1:
+            if self.plain:
                 scores = ranking.sorted_scores()
                 return scores.to(torch.promote_types(scores.dtype, torch.float32))
-            return log_proba_columns(ranking.sorted_scores(), self.kind, self.scale).exp_()
+            return sort_values(self.by_column(ranking)).flip(1)
         labels, scores = ranking.top(ranking.depth)
-        if self.kind == "proba" and self.scale == 1:
+        if self.plain:
             p = scores.to(torch.promote_types(scores.dtype, torch.float32))
         else:
             p = sorted_log_proba(ranking, self.kind, ranking.depth, self.scale)[:, :-1].exp()
         return p if ranking.is_dense else torch.where(labels >= 0, p, 0)
 
 
+def rounded(p: Tensor, below: Tensor | float = 0.0) -> Tensor:
+    """Probabilities as multiples of 2^-52 (float64), less the multiple `below`.
+
+    Sums of these up to 2 are exact, so that in whatever order, and on whatever device they are
+    added, the same number comes out. Below the 24 bits of a float32 above 1e-9 nothing is lost.
+
+    >>> float(rounded(torch.tensor(1e-20))), float(rounded(torch.tensor(0.25)))
+    (0.0, 0.25)
+    """
+    return p.to(torch.float64, copy=True).add_(1).sub_(1 + below)
+
+
 def _second(p: Tensor) -> Tensor:
-    return p[:, 1:2] if p.shape[1] > 1 else torch.zeros_like(p[:, :1])
+    return p[:, 1:2] if p.shape[1] > 1 else torch.zeros_like(p)
 
 
 def row_noise(ranking: Ranking, seed: int) -> Tensor:

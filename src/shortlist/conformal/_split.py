@@ -14,10 +14,11 @@ from torch import Tensor
 from shortlist._arrays import ArrayLike, check_choice, check_count, check_weight
 from shortlist._settings import seed_of
 from shortlist.conformal._scores import NAMES, ConformalScore
+from shortlist.conformal._unsorted import UnsortedLevels
 from shortlist.guarantee import promised_rank
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
-from shortlist.selectors._levels import Levels, OwnScores
+from shortlist.selectors._levels import AnyLevels, Levels, OwnScores
 from shortlist.selectors._promise import NestedSelector
 from shortlist.sets import PredictionSets
 from shortlist.temperature import scale_of
@@ -145,11 +146,11 @@ class SplitConformal(NestedSelector):
             self.k_reg == "auto" and self.score == "raps",
         )
 
-    def _levels(
-        self, ranking: Ranking, features: Tensor | None
-    ) -> tuple[Ranking, Levels | OwnScores]:
-        if self.score == "lac" and ranking.is_dense and ranking.depth == ranking.n_classes:
-            return ranking, OwnScores(self.score_.by_column(ranking))
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
+        if ranking.is_dense and ranking.depth == ranking.n_classes:
+            if self.score == "lac":
+                return ranking, OwnScores(self.score_.by_column(ranking))
+            return ranking, UnsortedLevels(self.score_, ranking)
         sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
         return ranking, Levels(self.score_.levels(ranking), sizes)
 

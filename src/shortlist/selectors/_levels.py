@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -12,10 +12,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._arrays import sort_values
-from shortlist.ranking import Ranking, best, in_order
+from shortlist.ranking import Ranking, best, reaching
 
 Sets: TypeAlias = tuple[Tensor, Tensor]
 """Labels, one row after the other, and how many of them each row has."""
+Nested: TypeAlias = tuple[Tensor, Tensor, list[Tensor]]
+"""The longest of some nested sets, and how many of its labels each of the sets has, from the
+first."""
+
+
+class AnyLevels(Protocol):
+    """What is asked of levels, however they are held."""
+
+    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
+        """The level of each row's label."""
+
+    def totals(self, rising: Tensor) -> Tensor:
+        """How many labels all rows' sets hold together, at each of some rising thresholds."""
+
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
+        """The sets at each of some thresholds, of one for each row: (rows,)."""
+
+    def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        """The sizes of the sets at each of several thresholds, (thresholds,) for all rows or
+        (rows, thresholds): (rows, thresholds)."""
+
+    def by_rank(self, depth: int) -> Tensor:
+        """The level of each of the first `depth` labels: (rows, depth)."""
+
+    def within(self, listed: Tensor) -> AnyLevels:
+        """The same sets, none longer than its row's list, of `listed` labels: (rows,)."""
+
+    def never_empty(self) -> AnyLevels:
+        """The first set at every threshold."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +60,9 @@ class Levels:
     """Whether the first set is there at every threshold, whatever its level."""
 
     def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
-        """The level of each row's label."""
         return self.of_rank(ranked.rank_of(index))
 
     def totals(self, rising: Tensor) -> Tensor:
-        """How many labels all rows' sets hold together, at each of some rising thresholds."""
         # A member counts at every threshold up to its level.
         values = self.values.to(torch.float64).flatten().contiguous()
         place = torch.searchsorted(rising, values, right=True)
@@ -45,14 +72,10 @@ class Levels:
         added = torch.bincount(place, weights=steps, minlength=len(rising) + 1)
         return added.flip(0).cumsum(0).flip(0)[1:]
 
-    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> list[Sets]:
-        """The sets at each of some thresholds, of one for each row: (rows,)."""
-        if len(thresholds) == 1:
-            lengths = [self.sizes_at(thresholds[0])]
-        else:
-            lengths = list(self.sizes_at_each(torch.stack(list(thresholds), dim=1)).unbind(dim=1))
-        longest = torch.stack(lengths).amax(dim=0)
-        return _shorter(ranked.prefix(longest), longest, lengths)
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
+        lengths = self.sizes_at_each(torch.stack(list(thresholds), dim=1))
+        longest = lengths.amax(dim=1)
+        return ranked.prefix(longest), longest, list(lengths.unbind(dim=1))
 
     def of_rank(self, rank: Tensor) -> Tensor:
         """The level of the label at each row's `rank`: that of the first set that holds it; minus
@@ -64,7 +87,6 @@ class Levels:
         return torch.where(member == 0, torch.inf, level) if self.always else level
 
     def by_rank(self, depth: int) -> Tensor:
-        """The level of each of the first `depth` labels: (rows, depth)."""
         ranks = torch.arange(depth, device=self.values.device)
         member = self._member(ranks.expand(len(self.values), -1))
         padded = torch.nn.functional.pad(self.values, (0, 1), value=-torch.inf)
@@ -83,8 +105,6 @@ class Levels:
         return self.sizes_at_each(thresholds.view(-1, 1))[:, 0]
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
-        """The sizes of the sets at each of several thresholds, (thresholds,) for all rows or
-        (rows, thresholds): (rows, thresholds)."""
         asked = thresholds.to(torch.float64).expand(len(self.values), thresholds.shape[-1])
         count = _reaching(self.values, asked)
         if self.always:
@@ -99,13 +119,11 @@ class Levels:
         return added.expand_as(self.values)
 
     def within(self, listed: Tensor) -> Levels:
-        """The same sets, none longer than its row's list, of `listed` labels: (rows,)."""
         if int(self.sizes.max()) <= int(listed.min()):
             return self
         return replace(self, sizes=torch.minimum(self.sizes, listed[:, None]))
 
     def never_empty(self) -> Levels:
-        """The first set at every threshold."""
         return replace(self, always=True)
 
 
@@ -146,12 +164,11 @@ class OwnScores:
             total += len(self.values) - _count_at(self.values.amax(dim=1), rising)
         return total.to(torch.float64)
 
-    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> list[Sets]:
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
         lowest = torch.stack(list(thresholds)).amin(dim=0)
         scores = ranked.scores_of(slice(None))
-        inside = self.values >= _as_values(lowest, self.values.dtype)[:, None]
-        row, column = in_order(inside, scores)
-        longest = torch.bincount(row, minlength=len(inside))
+        row, column = reaching(self.values, _as_values(lowest, self.values.dtype)[:, None], scores)
+        longest = torch.bincount(row, minlength=len(scores))
         if not self.empty:
             nothing = (longest == 0).nonzero()[:, 0]
             row, column = torch.cat([row, nothing]), torch.cat([column, best(scores[nothing])])
@@ -159,10 +176,9 @@ class OwnScores:
             column, longest = column[order], longest.clamp_(min=1)
         labels = column.to(torch.int32)
         if len(thresholds) == 1:
-            return [(labels, longest)]
+            return labels, longest, [longest]
         values = self.values[row, column]
-        lengths = [self._lengths(row, values, t) for t in thresholds]
-        return _shorter(labels, longest, lengths)
+        return labels, longest, [self._lengths(row, values, t) for t in thresholds]
 
     def _lengths(self, row: Tensor, values: Tensor, threshold: Tensor) -> Tensor:
         """How many of the labels listed are in the sets at a threshold."""
@@ -199,21 +215,19 @@ def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _count_at(values: Tensor, rising: Tensor) -> Tensor:
     """How many of some values reach each of some thresholds."""
-    below = torch.searchsorted(sort_values(values), _as_values(rising, values.dtype))
-    return len(values) - below
+    asked = _as_values(rising, values.dtype)
+    parts = max(1, len(values) // SORTED_TOGETHER)
+    whole = len(values) // parts * parts
+    table = sort_values(values[:whole].view(parts, -1))
+    below = torch.searchsorted(table, asked.expand(parts, -1).contiguous()).sum(dim=0)
+    return len(values) - below - (values[whole:, None] < asked).sum(dim=0)
 
 
-def _shorter(labels: Tensor, longest: Tensor, lengths: Sequence[Tensor]) -> list[Sets]:
-    """The first labels of each row's list, as many as each of `lengths` says."""
-    if len(lengths) == 1:
-        return [(labels, lengths[0])]
-    row = torch.repeat_interleave(torch.arange(len(longest), device=labels.device), longest)
-    begin = longest.cumsum(0) - longest
-    place = torch.arange(len(labels), device=labels.device) - begin[row]
-    return [(labels[place < wanted[row]], wanted) for wanted in lengths]
+SORTED_TOGETHER = 1 << 14
+"""So many values are sorted at a time where only counts are wanted: faster than all at once, and
+in several threads."""
 
-
-Block: TypeAlias = tuple[slice, Ranking, "Levels | OwnScores"]
+Block: TypeAlias = tuple[slice, Ranking, AnyLevels]
 """Some rows, their ranking, and the levels of its labels."""
 
 
@@ -229,9 +243,9 @@ def label_levels(blocks: Iterable[Block], index: Tensor) -> Tensor:
 def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean size at each of some decreasing thresholds."""
     rising, total, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
-    for _, _, levels in blocks:
-        rising, total = rising.to(levels.values.device), total.to(levels.values.device)
+    for _, ranked, levels in blocks:
+        rising, total = rising.to(ranked.device), total.to(ranked.device)
         total = total + levels.totals(rising)
-        rows += len(levels.values)
+        rows += len(ranked)
     sizes: NDArray[np.float64] = (total / rows).cpu().numpy()[::-1].copy()
     return sizes

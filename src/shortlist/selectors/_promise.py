@@ -50,15 +50,9 @@ from shortlist.selectors._calibration import (
     counted,
     group_codes,
 )
-from shortlist.selectors._levels import (
-    Block,
-    Levels,
-    OwnScores,
-    label_levels,
-    mean_sizes,
-)
+from shortlist.selectors._levels import AnyLevels, Block, label_levels, mean_sizes
 from shortlist.selectors._seen import Seen
-from shortlist.selectors._sets_at import Lists, Point, by_class, prefixes, thresholds_at
+from shortlist.selectors._sets_at import Point, sets_at_points
 from shortlist.sets import PredictionSets
 
 BAND_VALUES = 1 << 25
@@ -97,7 +91,7 @@ class NestedSelector(SetPredictor):
     @abstractmethod
     def _levels(
         self, ranking: Ranking, features: Tensor | None
-    ) -> tuple[Ranking, Levels | OwnScores]:
+    ) -> tuple[Ranking, AnyLevels]:
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
     def _check(self) -> None:
@@ -305,19 +299,7 @@ class NestedSelector(SetPredictor):
         """The sets at each of some operating points. Levels are made once for all of them."""
         if promised:
             self._calibrated().shape.check(ranking)
-        thresholds, promises = [], []
-        for point, promise in points:
-            at, words = thresholds_at(point, len(ranking), groups)
-            thresholds.append(at.to(ranking.device))
-            promises.append(promise + words)
-        classwise = [isinstance(point, Conditional) and point.by == "class" for point, _ in points]
-        found = [Lists(ranking) for _ in points]
-        for rows, ranked, levels in self._blocks(ranking, features):
-            of_rows = [at[rows] for at, k in zip(thresholds, classwise, strict=True) if not k]
-            found_prefixes = prefixes(ranked, levels, of_rows)
-            for lists, at, k in zip(found, thresholds, classwise, strict=True):
-                lists.add(rows, *(by_class(ranked, levels, at) if k else next(found_prefixes)))
-        return [lists.sets(promise) for lists, promise in zip(found, promises, strict=True)]
+        return sets_at_points(ranking, self._blocks(ranking, features), points, groups)
 
     def predict_sets(
         self,

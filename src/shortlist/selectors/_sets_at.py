@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist._arrays import ArrayLike
 from shortlist.ranking import Ranking
 from shortlist.selectors._calibration import Conditional
-from shortlist.selectors._levels import Levels, OwnScores, Sets
+from shortlist.selectors._levels import AnyLevels, Block, Sets
 from shortlist.sets import PredictionSets
 
 Point: TypeAlias = "tuple[float | Conditional, str]"
@@ -45,6 +45,35 @@ class Lists:
         return PredictionSets(flat, self.sizes, ranking.classes, kind=ranking.kind, promise=promise)
 
 
+class NestedLists(Lists):
+    """The sets at several thresholds: the longest lists, which all of them share."""
+
+    def __init__(self, ranking: Ranking, thresholds: list[Tensor]) -> None:
+        super().__init__(ranking)
+        self.thresholds = thresholds
+        self.lengths = torch.empty(
+            (len(thresholds), len(ranking)), dtype=torch.int64, device=ranking.device
+        )
+
+    def add_block(self, rows: slice, ranked: Ranking, levels: AnyLevels) -> None:
+        labels, longest, lengths = levels.sets_at(ranked, [at[rows] for at in self.thresholds])
+        self.add(rows, labels, longest)
+        for kept, found in zip(self.lengths, lengths, strict=True):
+            kept[rows] = found
+
+    def each(self, promises: Iterable[str]) -> Iterator[PredictionSets]:
+        ranking, flat = self.ranking, self.flat[: self.used].clone()
+        for lengths, promise in zip(self.lengths, promises, strict=True):
+            yield PredictionSets(
+                flat,
+                lengths,
+                ranking.classes,
+                kind=ranking.kind,
+                promise=promise,
+                within=None if len(self.lengths) == 1 else self.sizes,
+            )
+
+
 def thresholds_at(
     point: float | Conditional, rows: int, groups: ArrayLike | None
 ) -> tuple[Tensor, str]:
@@ -61,23 +90,41 @@ def thresholds_at(
     return point.of_rows(groups, rows)
 
 
-def prefixes(
-    ranked: Ranking, levels: Levels | OwnScores, thresholds: Sequence[Tensor]
-) -> Iterator[Sets]:
-    """The sets at each of some thresholds of all rows; all labels there are at -infinity."""
-    whole = [bool((at == -torch.inf).any()) for at in thresholds]
-    some = [at for at, every in zip(thresholds, whole, strict=True) if not every]
-    found = iter(levels.sets_at(ranked, some) if some else ())
-    for at, all_labels in zip(thresholds, whole, strict=True):
-        if not all_labels:
-            yield next(found)
-            continue
-        every = at[:, None] == -torch.inf
-        inside = levels.by_rank(ranked.depth) >= at[:, None]
-        yield _with_unlisted(ranked, inside | every, every)
+def sets_at_points(
+    ranking: Ranking, blocks: Iterable[Block], points: Sequence[Point], groups: ArrayLike | None
+) -> list[PredictionSets]:
+    """The sets of all rows at each of some operating points, from levels that are made once."""
+    asked = [(*thresholds_at(point, len(ranking), groups), promise) for point, promise in points]
+    thresholds = [at.to(ranking.device) for at, _, _ in asked]
+    promises = [promise + words for _, words, promise in asked]
+    others = {
+        k: by_class if isinstance(point, Conditional) and point.by == "class" else _with_all
+        for k, (point, _) in enumerate(points)
+        if bool((thresholds[k] == -torch.inf).any())
+        or (isinstance(point, Conditional) and point.by == "class")
+    }
+    nested = [k for k in range(len(points)) if k not in others]
+    shared = NestedLists(ranking, [thresholds[k] for k in nested])
+    own = {k: Lists(ranking) for k in others}
+    for rows, ranked, levels in blocks:
+        if nested:
+            shared.add_block(rows, ranked, levels)
+        for k, find in others.items():
+            at = thresholds[k] if find is by_class else thresholds[k][rows]
+            own[k].add(rows, *find(ranked, levels, at))
+    found = dict(zip(nested, shared.each(promises[k] for k in nested), strict=True))
+    found |= {k: lists.sets(promises[k]) for k, lists in own.items()}
+    return [found[k] for k in range(len(points))]
 
 
-def by_class(ranked: Ranking, levels: Levels | OwnScores, thresholds: Tensor) -> Sets:
+def _with_all(ranked: Ranking, levels: AnyLevels, thresholds: Tensor) -> Sets:
+    """The sets at one threshold for each row; all labels there are at -infinity."""
+    every = thresholds[:, None] == -torch.inf
+    inside = levels.by_rank(ranked.depth) >= thresholds[:, None]
+    return _with_unlisted(ranked, inside | every, every)
+
+
+def by_class(ranked: Ranking, levels: AnyLevels, thresholds: Tensor) -> Sets:
     """Each label by the threshold of its own class, (classes,): not a prefix."""
     labels, _ = ranked.top(ranked.depth)
     own = thresholds[labels.clamp(min=0).to(torch.int64)]
