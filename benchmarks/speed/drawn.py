@@ -16,8 +16,8 @@ Labels = NDArray[np.int64]
 BLOCK = 1 << 24
 
 
-def draw(rows: int, classes: int, seed: int = 0) -> tuple[Floats, Labels]:
-    """Probabilities (float32) and labels drawn from them."""
+def draw(rows: int, classes: int, seed: int = 0, *, logits: bool = False) -> tuple[Floats, Labels]:
+    """Probabilities (float32), or their logits, and labels drawn from them."""
     rng = np.random.default_rng(seed)
     p = np.empty((rows, classes), dtype=np.float32)
     y = np.empty(rows, dtype=np.int64)
@@ -25,10 +25,13 @@ def draw(rows: int, classes: int, seed: int = 0) -> tuple[Floats, Labels]:
     for start in range(0, rows, step):
         part = p[start : start + step]
         spread = rng.uniform(3, 10, size=(len(part), 1)).astype(np.float32)
-        logits = spread * rng.standard_normal(part.shape, dtype=np.float32)
+        scores = spread * rng.standard_normal(part.shape, dtype=np.float32)
         noise = rng.standard_exponential(part.shape, dtype=np.float32).clip(min=1e-30)
-        y[start : start + step] = (logits - np.log(noise)).argmax(axis=1)
-        part[:] = np.exp(logits - logits.max(axis=1, keepdims=True))
+        y[start : start + step] = (scores - np.log(noise)).argmax(axis=1)
+        if logits:
+            part[:] = scores
+            continue
+        part[:] = np.exp(scores - scores.max(axis=1, keepdims=True))
         part /= part.sum(axis=1, keepdims=True)
     return p, y
 
@@ -36,12 +39,13 @@ def draw(rows: int, classes: int, seed: int = 0) -> tuple[Floats, Labels]:
 def write(folder: Path, rows: int, classes: int) -> None:
     """Rows to calibrate with, and new rows, as files that every library reads."""
     for seed, name in enumerate(("old", "new")):
-        p, y = draw(rows, classes, seed)
-        np.save(folder / f"{name}_p.npy", p)
+        for kind in ("logits", "proba"):
+            scores, y = draw(rows, classes, seed, logits=kind == "logits")
+            np.save(folder / f"{name}_{kind}.npy", scores)
         np.save(folder / f"{name}_y.npy", y)
 
 
-def read(folder: Path, name: str, rows: int) -> tuple[Floats, Labels]:
+def read(folder: Path, name: str, kind: str, rows: int) -> tuple[Floats, Labels]:
     """The first rows of a file, in memory."""
-    p = np.load(folder / f"{name}_p.npy", mmap_mode="r")[:rows]
-    return np.array(p), np.load(folder / f"{name}_y.npy")[:rows]
+    scores = np.load(folder / f"{name}_{kind}.npy", mmap_mode="r")[:rows]
+    return np.array(scores), np.load(folder / f"{name}_y.npy")[:rows]

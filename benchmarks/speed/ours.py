@@ -14,7 +14,7 @@ class Shortlist:
 
     version = sl.__version__
 
-    def __init__(self, score: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, kind: str, penalty: float, k_reg: int) -> None:
         self.model = sl.SplitConformal(
             score, temperature=None, penalty=penalty, k_reg=k_reg, randomized=score != "lac"
         )

@@ -2,6 +2,7 @@
 
 All are given the same probabilities and parameters, and all randomise APS, RAPS and SAPS. MAPIE
 alone has no way to be told RAPS's parameters: it tunes them, on a fifth of the calibration rows.
+TorchCP alone takes logits as well.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Mapie(_Masks):
 
     version = version("mapie")
 
-    def __init__(self, score: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, kind: str, penalty: float, k_reg: int) -> None:
         self.score = score
 
     def calibrate(self, p: Floats, y: Labels) -> None:
@@ -80,17 +81,18 @@ class TorchCP(_Masks):
 
     version = version("torchcp")
 
-    def __init__(self, score: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, kind: str, penalty: float, k_reg: int) -> None:
         _stub("torch_geometric.utils.convert", "torch_geometric.nn", "torch_geometric.loader")
         _stub("torchsort", "transformers", "torchvision")
         from torchcp.classification.predictor import SplitPredictor
         from torchcp.classification.score import APS, LAC, RAPS, SAPS
 
+        given = {"proba": "identity", "logits": "softmax"}[kind]
         scored = {
-            "lac": lambda: LAC(score_type="identity"),
-            "aps": lambda: APS(score_type="identity"),
-            "raps": lambda: RAPS(score_type="identity", penalty=penalty, kreg=k_reg),
-            "saps": lambda: SAPS(score_type="identity", weight=penalty),
+            "lac": lambda: LAC(score_type=given),
+            "aps": lambda: APS(score_type=given),
+            "raps": lambda: RAPS(score_type=given, penalty=penalty, kreg=k_reg),
+            "saps": lambda: SAPS(score_type=given, weight=penalty),
         }[score]
         self.model = SplitPredictor(scored())
 
@@ -111,7 +113,7 @@ class TorchCP(_Masks):
 class Puncc:
     version = version("puncc")
 
-    def __init__(self, score: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, kind: str, penalty: float, k_reg: int) -> None:
         from deel.puncc.api.prediction import IdPredictor
         from deel.puncc.classification import APS, LAC, RAPS
 
@@ -135,7 +137,7 @@ class Crepes(_Masks):
 
     version = version("crepes")
 
-    def __init__(self, score: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, kind: str, penalty: float, k_reg: int) -> None:
         from crepes import ConformalClassifier
 
         self.model = ConformalClassifier()

@@ -30,6 +30,7 @@ WARM_ROWS = 40
 def conformal(
     library: str,
     score: str,
+    kind: str,
     levels: list[float],
     folder: str,
     rows: int,
@@ -43,9 +44,11 @@ def conformal(
 
     module, name = HOMES[library].split(".")
     method = getattr(importlib.import_module(module), name)
-    (p, y), (q, z) = read(Path(folder), "old", rows), read(Path(folder), "new", new_rows)
-    warm_up(method(score, penalty, k_reg), levels)
-    made = method(score, penalty, k_reg)
+    (p, y), (q, z) = (
+        read(Path(folder), name, kind, m) for name, m in (("old", rows), ("new", new_rows))
+    )
+    warm_up(method(score, kind, penalty, k_reg), levels)
+    made = method(score, kind, penalty, k_reg)
 
     def both() -> tuple[Any, float]:
         begun = time.perf_counter()

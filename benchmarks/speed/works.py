@@ -17,6 +17,8 @@ SCORES = {
     "raps": ("mapie", "torchcp", "puncc"),
     "saps": ("torchcp",),
 }
+LOGITS = ("torchcp",)
+"""The peers that take logits."""
 PENALTIES = {"saps": 0.1}
 MANY = [round(float(level), 4) for level in np.linspace(0.5, 0.99, 20)]
 CREPES_ROWS = 200
@@ -47,10 +49,10 @@ class Work:
     """None: as often as is asked for."""
 
 
-def conformal(score: str, levels: list[float], given: argparse.Namespace) -> list[Task]:
+def conformal(score: str, kind: str, levels: list[float], given: argparse.Namespace) -> list[Task]:
     """Calibrate and predict, with this library and with all that have the score."""
     tasks = []
-    for library in ("shortlist", *SCORES[score]):
+    for library in ("shortlist", *(SCORES[score] if kind == "proba" else LOGITS)):
         if library == "mapie" and score == "raps" and len(levels) > 1:
             continue  # it tunes, with at least two rows of each class: too few where rows are fewer
         rows = new_rows = given.rows
@@ -65,6 +67,7 @@ def conformal(score: str, levels: list[float], given: argparse.Namespace) -> lis
             "measure": "conformal",
             "library": library,
             "score": score,
+            "kind": kind,
             "levels": levels,
             "folder": given.folder,
             "rows": rows,
@@ -167,9 +170,14 @@ def imports(given: argparse.Namespace) -> list[Task]:
 CONFORMAL = {
     f"{score}-{len(levels)}": Work(
         f"{score.upper()}, {'one level' if len(levels) == 1 else f'{len(levels)} levels'}",
-        partial(conformal, score, levels),
+        partial(conformal, score, "proba", levels),
     )
     for levels in ([0.9], MANY)
+    for score in SCORES
+} | {
+    f"{score}-logits": Work(
+        f"{score.upper()}, one level, from logits", partial(conformal, score, "logits", [0.9])
+    )
     for score in SCORES
 }
 WORKS = CONFORMAL | {
