@@ -16,12 +16,34 @@ import shortlist
 PACKAGE = Path(shortlist.__file__).parent
 
 ROWS: list[tuple[str, set[str]]] = [
-    ("edges", {"_arrays", "_labels", "_tables", "_progress", "_version", "_warnings", "_writing"}),
+    (
+        "edges",
+        {
+            "_arrays",
+            "_labels",
+            "_lazy",
+            "_scratch",
+            "_tables",
+            "_progress",
+            "_version",
+            "_warnings",
+            "_writing",
+        },
+    ),
     ("sets", {"ranking", "_candidates", "scores", "sets", "families", "costs"}),
     ("losses", {"losses"}),
     (
         "learning",
-        {"networks", "training", "_settings", "_graphs", "_checkpoint", "linear", "temperature"},
+        {
+            "networks",
+            "training",
+            "_settings",
+            "_graphs",
+            "_checkpoint",
+            "_windows",
+            "linear",
+            "temperature",
+        },
     ),
     ("judging", {"metrics", "frontier"}),
     ("keeping", {"guarantee", "persistence"}),

@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from shortlist._arrays import blocks_of
+from shortlist._arrays import row_blocks
+from shortlist._lazy import Matrix
 from shortlist._writing import written_whole
 
 
@@ -56,12 +57,14 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
 
-def fingerprint(notes: str, tensors: Mapping[str, Tensor]) -> str:
+def fingerprint(notes: str, tensors: Mapping[str, Matrix]) -> str:
     """A digest of settings and data, of every value: one changed label is another training."""
     digest = hashlib.blake2b(notes.encode(), digest_size=16)
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        flat = tensor.detach().reshape(len(tensor) if tensor.ndim else 1, -1)
-        for rows in blocks_of(flat):
+        flat = tensor
+        if isinstance(tensor, Tensor):
+            flat = tensor.detach().reshape(len(tensor) if tensor.ndim else 1, -1)
+        for rows in row_blocks(len(flat), flat.shape[1], flat.device):
             digest.update(flat[rows].cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shortlist import _scratch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,10 +69,10 @@ def parquet_parts(file: Path, rows: int | None) -> Iterator[Columns]:
             if not opened.metadata.num_rows:
                 raise _Wrong(f"{file.name} has no rows")
             if rows is None:
-                yield _of_table(opened.read(), file.name)
+                yield columns_of_table(opened.read(), file.name)
                 return
             for batch in opened.iter_batches(batch_size=rows):
-                yield _of_table(pa.Table.from_batches([batch]), file.name)
+                yield columns_of_table(pa.Table.from_batches([batch]), file.name)
     except _Wrong:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -84,11 +86,73 @@ def together(parts: Iterable[Columns]) -> Columns:
     return whole
 
 
+def parquet_whole(file: Path) -> Columns:
+    """All rows of a Parquet file. Large matrices are laid out in scratch files on the way; lists of
+    candidates are held in memory."""
+    rows, size = _extent(file)
+    if size <= _scratch.IN_MEMORY:
+        return together(parquet_parts(file, None))
+    parts = parquet_parts(file, max(1, rows * _scratch.BLOCK_BYTES // size))
+    first = next(parts)
+    if first.labels is not None:
+        return together(parquet_parts(file, None))
+    scores = _Gathered(rows, first.scores, "scores", file.name)
+    features = (
+        None if first.features is None else _Gathered(rows, first.features, "features", file.name)
+    )
+    labels = [] if first.y is None else [first.y]
+    for part in parts:
+        scores.add(part.scores)
+        if features is not None:
+            features.add(part.features)
+        labels += [] if part.y is None else [part.y]
+    return replace(
+        first,
+        scores=scores.whole,
+        features=None if features is None else features.whole,
+        y=np.concatenate(labels) if labels else None,
+    )
+
+
+def _extent(file: Path) -> tuple[int, int]:
+    """How many rows a Parquet file has, and how many bytes they are; none if it cannot be read,
+    which is said elsewhere."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        about = parquet.read_metadata(file)
+    except (pa.ArrowException, OSError):
+        return 0, 0
+    groups = range(about.num_row_groups)
+    return about.num_rows, sum(about.row_group(i).total_byte_size for i in groups)
+
+
+class _Gathered:
+    """A matrix in a scratch file, of which a part after the other comes."""
+
+    def __init__(self, rows: int, first: object, what: str, name: str) -> None:
+        part = np.asarray(first)
+        # Whole numbers may have gaps further on, which makes them floating-point ones.
+        dtype = part.dtype if part.dtype.kind == "f" else np.float64
+        self.whole = _scratch.scratch((rows, part.shape[1]), dtype)
+        self.done, self.what, self.name = 0, what, name
+        self.add(part)
+
+    def add(self, part: object) -> None:
+        given = np.asarray(part)
+        if given.shape[1:] != self.whole.shape[1:]:
+            raise _Wrong(f"{self.name}: {self.what} differ in length from row to row")
+        self.whole[self.done : self.done + len(given)] = given
+        self.done += len(given)
+
+
 class _Wrong(ValueError):
     """Columns that can be read, but are not what is needed."""
 
 
-def _of_table(table: pa.Table, name: str) -> Columns:
+def columns_of_table(table: pa.Table, name: str) -> Columns:
+    """What the columns of a table hold; `name` is that of its file."""
     import pyarrow as pa
 
     listed = {}

@@ -335,6 +335,7 @@ KINDS: dict[str, Kind] = {
         "shape",
         "out_of",
         "choosing",
+        "chose_apart",
     ),
     "Judged": _plain(Judged, "weights", "rows", "hits", "labels"),
     "History": _plain(History, "loss", "validation_loss", "best_epoch", "seconds"),

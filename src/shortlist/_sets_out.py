@@ -8,13 +8,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist._arrays import row_blocks
 from shortlist._writing import written_whole
 from shortlist.sets import PredictionSets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STANDARD = "-"
 ENDINGS_OUT = (".parquet", ".csv", ".jsonl")
@@ -94,27 +98,33 @@ def _cells(sets: PredictionSets, first: int, file: object) -> None:
         writer.writerow([row, len(labels), json.dumps(labels, ensure_ascii=False, default=str)])
 
 
+def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
+    """Sets as a table: the number of each row, its size and its labels."""
+    import pyarrow as pa
+
+    sizes = np.asarray(sets.sizes, dtype=np.int64)
+    classes = np.asarray(sets.classes)
+    values = pa.array(
+        classes.astype(np.int64) if classes.dtype.kind in "iu" else map(str, classes.tolist())
+    )
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.table(
+        {
+            "row": pa.array(numbers),
+            "size": pa.array(sizes.astype(np.int32)),
+            "labels": pa.ListArray.from_arrays(ends, values.take(pa.array(sets.indices))),
+        }
+    )
+
+
 @contextmanager
 def _parquet_writer(path: Path, promise: str) -> Iterator[Writer]:
-    import pyarrow as pa
     from pyarrow import parquet
 
     opened: list[parquet.ParquetWriter] = []
 
     def write(sets: PredictionSets, first: int) -> None:
-        sizes = np.asarray(sets.sizes, dtype=np.int64)
-        names = np.asarray(sets.classes)[np.asarray(sets.indices)]
-        numbers = names.dtype.kind in "iu"
-        values = pa.array(names.astype(np.int64)) if numbers else pa.array(map(str, names.tolist()))
-        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        kind = pa.list_(pa.int64() if numbers else pa.string())
-        table = pa.table(
-            {
-                "row": pa.array(np.arange(first, first + len(sizes))),
-                "size": pa.array(sizes.astype(np.int32)),
-                "labels": pa.ListArray.from_arrays(ends, values.cast(kind.value_type)),
-            }
-        )
+        table = sets_table(sets, np.arange(first, first + len(sets)))
         if not opened:
             schema = table.schema.with_metadata({"promise": promise})
             opened.append(parquet.ParquetWriter(path, schema))

@@ -9,9 +9,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from torch import Tensor, nn
+from torch import nn
 
 from shortlist._arrays import check_choice, check_count
+from shortlist._lazy import Matrix
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -110,7 +111,7 @@ def seed_of(random_state: object) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def device_of(device: object, inputs: Tensor) -> torch.device:
+def device_of(device: object, inputs: Matrix) -> torch.device:
     """Where to train: "auto" is where the inputs are."""
     if device == "auto":
         return inputs.device

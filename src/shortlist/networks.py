@@ -9,7 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from shortlist._arrays import blocks_of
+from shortlist._arrays import row_blocks
+from shortlist._lazy import Matrix, large
+from shortlist._together import together
 
 ALIGNED = 8
 """Tensor cores take matrices whose rows begin at multiples of so many values; others are slow."""
@@ -33,13 +35,21 @@ class Standardize(nn.Module):
         self.dtype = dtype or mean.dtype
 
     @classmethod
-    def of(cls, x: Tensor, dtype: torch.dtype = torch.float32) -> Standardize:
+    def of(cls, x: Matrix, dtype: torch.dtype = torch.float32) -> Standardize:
         """Measured in float64; gives `dtype`. A column that does not vary keeps its scale."""
-        mean = x.mean(dim=0, dtype=torch.float64)
+        blocks, group = list(row_blocks(len(x), x.shape[1], x.device)), together()
+        count = group.total(len(x))
+        if isinstance(x, Tensor) and not large(x) and group.workers == 1:
+            mean = x.mean(dim=0, dtype=torch.float64)
+        else:  # whose copy in float64 there is no room for
+            mean = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+            for rows in blocks:
+                mean += x[rows].to(torch.float64).sum(dim=0) / count
+            mean = group.sum(mean)
         square = torch.zeros_like(mean)
-        for rows in blocks_of(x):
+        for rows in blocks:
             square += (x[rows].to(torch.float64) - mean).square().sum(dim=0)
-        deviation = (square / len(x)).sqrt()
+        deviation = (group.sum(square) / count).sqrt()
         # The mean is taken off before float64 columns are rounded: a time stamp varies by less
         # than its rounding to float32.
         wide = torch.promote_types(x.dtype, dtype)
@@ -49,7 +59,7 @@ class Standardize(nn.Module):
         return cls(mean.to(wide), scale.to(wide), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x.to(self.mean.dtype) - self.mean) / self.scale).to(self.dtype)
+        return (x.to(self.mean.dtype) - self.mean).div_(self.scale).to(self.dtype)
 
 
 @torch.no_grad()

@@ -12,11 +12,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._columns import Columns, csv_parts, parquet_parts, together
+from shortlist._columns import Columns, csv_parts, parquet_parts, parquet_whole, together
 from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
 from shortlist.datasets._files import read_archive
@@ -44,13 +45,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def __getitem__(self, rows: slice) -> Rows:
+    def __getitem__(self, rows: slice | NDArray[np.generic]) -> Rows:
+        """Some of the rows: a slice, a boolean mask, or their numbers."""
+        return replace(self, **{name: _picked(getattr(self, name), rows) for name in BY_ROW})
+
+    @staticmethod
+    def together(parts: Sequence[Rows]) -> Rows:
+        """Rows one after the other."""
         return replace(
-            self,
-            scores=self.scores[rows],
-            labels=None if self.labels is None else self.labels[rows],
-            y=None if self.y is None else self.y[rows],
-            features=None if self.features is None else self.features[rows],
+            parts[0], **{name: _joined([getattr(part, name) for part in parts]) for name in BY_ROW}
         )
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Rows]:
@@ -127,6 +130,25 @@ class Rows:
         return [place[name] for name in theirs]
 
 
+BY_ROW = ("scores", "labels", "y", "features")
+
+
+def _picked(values: Any, rows: slice | NDArray[np.generic]) -> Any:
+    """Some rows of an array, or of a list of lists."""
+    if values is None or isinstance(rows, slice) or isinstance(values, np.ndarray):
+        return None if values is None else values[rows]
+    numbers = np.flatnonzero(rows) if rows.dtype == bool else rows
+    return [values[i] for i in numbers.tolist()]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if parts[0] is None:
+        return None
+    if all(isinstance(p, np.ndarray) for p in parts) and len({p.shape[1:] for p in parts}) == 1:
+        return np.concatenate(parts)
+    return [row for p in parts for row in (p.tolist() if isinstance(p, np.ndarray) else p)]
+
+
 def _counts_columns(names: NDArray[np.generic]) -> bool:
     return names.dtype.kind in "iu" and np.array_equal(names, np.arange(len(names)))
 
@@ -142,6 +164,8 @@ def read(path: str | os.PathLike[str]) -> Rows | FeatureFile:
 
 def read_rows(path: str | os.PathLike[str]) -> Rows:
     """Rows from a file or folder, or, from "-", CSV on the standard input."""
+    if Path(path).suffix == ".parquet" and Path(path).is_file():
+        return from_columns(parquet_whole(Path(path)))
     parts = _columns_of(path, None)
     if parts is not None:
         return from_columns(together(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,13 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
         dumped = dump_estimator(model)
         files |= {} if dumped is None else {ESTIMATOR: dumped}
     return write_model(path, {**_about(model), "state": state}, files, overwrite=overwrite)
+
+
+def digest(model: Model) -> str:
+    """A short text that tells a fitted model from every other one."""
+    encoder = Encoder(KINDS)
+    state = json.dumps(encoder(model, type(model).__name__), sort_keys=True)
+    return hashlib.sha256(state.encode() + pack(encoder.tensors)).hexdigest()[:32]
 
 
 def load(

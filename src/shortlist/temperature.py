@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, check_choice, check_weight, row_blocks
+from shortlist._together import together
 from shortlist._warnings import warn
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.scores import ScoreType, log_columns, score_type, target_columns
@@ -53,13 +54,14 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
     """The inverse temperature, for label indices."""
     if kind == "logits" and not ranking.is_dense:
         listed = torch.isfinite(ranking.rank_of(index))
-        if not bool(listed.any()):
+        if not together().least(int(listed.sum())):
             return 1.0
         ranking, index = ranking[listed], index[listed]
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-    every = math.ceil(len(ranking) * width / ENOUGH)
+    every = math.ceil(together().total(len(ranking)) * width / ENOUGH)
     if every > 1:
         ranking, index = ranking[::every], index[::every]
+    count = together().total(len(ranking))
     target = target_columns(ranking, index)
     blocks = list(row_blocks(len(ranking), width, ranking.device))
     logs = [log_columns(ranking, rows, kind) for rows in blocks]
@@ -74,10 +76,12 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
         for rows, block in zip(blocks, logs, strict=True):
             scaled = log_scale.exp().to(block.dtype) * block
             nll = torch.nn.functional.cross_entropy(scaled, target[rows], reduction="sum")
-            part = nll.to(torch.float64) / len(ranking)
+            part = nll.to(torch.float64) / count
             part.backward()  # type: ignore[no-untyped-call]
             total += part.detach()
-        return total
+        assert log_scale.grad is not None
+        log_scale.grad = together().sum(log_scale.grad)
+        return together().sum(total)
 
     with torch.enable_grad():
         optimizer.step(loss)  # type: ignore[no-untyped-call]

@@ -20,8 +20,11 @@ from torch import Tensor, nn
 
 from shortlist._checkpoint import Checkpoint, fingerprint
 from shortlist._graphs import Steps, fast_products
+from shortlist._lazy import Matrix
 from shortlist._progress import Show, track
 from shortlist._settings import Training, cuda_devices
+from shortlist._together import together
+from shortlist._windows import Examples
 
 Objective: TypeAlias = Callable[..., Tensor]
 """`objective(outputs, *targets)`: the mean loss of a batch, or one for each member of a stack; with
@@ -55,8 +58,8 @@ class History:
 
 def train(
     network: nn.Module,
-    inputs: Tensor | Sequence[Tensor],
-    targets: Sequence[Tensor],
+    inputs: Matrix | Sequence[Matrix],
+    targets: Sequence[Matrix],
     objective: Objective,
     settings: Training,
     *,
@@ -75,9 +78,9 @@ def train(
     network : nn.Module
         Gives outputs for a batch of inputs. A stack gives outputs for every member, and all its
         parameters have the member as first axis.
-    inputs, targets : tensors
+    inputs, targets : tensors, or matrices that are made when they are looked at
         With one row for each example, on the network's device. Several inputs are passed to the
-        network side by side.
+        network side by side. On a CPU large ones are read through a shuffling window.
     objective : callable
         `objective(outputs, *targets)`, the mean loss of a batch: () or, for a stack, (members,).
     members : sequence of str, optional
@@ -98,20 +101,22 @@ def train(
     what : str
         What is trained, for the progress bar and for messages.
     """
-    inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    if len(inputs[0]) == 0:
+    given = (inputs,) if isinstance(inputs, Matrix) else tuple(inputs)
+    examples = Examples(given, tuple(targets), folds)
+    if len(examples) == 0:
         raise ValueError("nothing to train on: no rows")
-    job = _Job(network, inputs, tuple(targets), objective, settings, members, folds, recorded, what)
-    store = None
+    job = _Job(network, examples, objective, settings, members, recorded, what)
+    store = together().store(what)
     if checkpoint is not None:
         store = Checkpoint(checkpoint, job.fingerprint(identity))
-        saved = store.load(inputs[0].device)
+    if store is not None:
+        saved = store.load(examples.device)
         if saved is not None:
             job.restore(*saved)
     # Dropout and the like draw from the global generators: seeded here, and given back after.
     with (
         torch.random.fork_rng(devices=cuda_devices()),
-        fast_products(inputs[0].device),
+        fast_products(examples.device),
         track(what, settings.max_epochs, progress) as step,
     ):
         for _ in range(len(job.history)):  # done before an interruption
@@ -133,25 +138,24 @@ class _Job:
     def __init__(
         self,
         network: nn.Module,
-        inputs: tuple[Tensor, ...],
-        targets: tuple[Tensor, ...],
+        examples: Examples,
         objective: Objective,
         settings: Training,
         members: Sequence[str] | None,
-        folds: Tensor | None,
         recorded: bool,
         what: str,
     ) -> None:
-        self.network, self.inputs, self.targets = network, inputs, targets
+        self.network, self.examples, folds = network, examples, examples.folds
+        self.group = together()
         self.objective, self.settings, self.members = objective, settings, members
-        self.folds = folds
+        self._at_hand = examples  # those of the window, if there is one
         self.names = [what] if members is None else members
         self.history = History()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
         kind = torch.optim.AdamW if settings.decoupled else torch.optim.Adam
-        device, count, m = inputs[0].device, len(self.names), len(inputs[0])
+        device, count, m = examples.device, len(self.names), len(examples)
         self.optimizer = kind(
             self.parameters,
             lr=settings.learning_rate,
@@ -161,27 +165,53 @@ class _Job:
         )
         shuffled = torch.randperm(m, generator=self._generator(0)).to(device)
         held_out = min(round(settings.validation_fraction * m), m - 1)
-        if held_out < FEWEST_HELD_OUT:  # too few to judge by: train on everything, to the end
+        if (
+            self.group.total(held_out) < FEWEST_HELD_OUT
+        ):  # too few to judge by: train on everything, to the end
             held_out = 0
         self.held_out, self.rows = shuffled[:held_out], shuffled[held_out:]
         if folds is not None:  # each row is held out, from one member
             self.held_out = self.rows = shuffled
+        self._judges = self.group.total(len(self.held_out)) > 0
+        self._evaluation_rows = EVALUATION_ROWS.get(device.type, EVALUATION_ROWS["cpu"])
+        if examples.windowed:  # to be read as they lie
+            self.held_out, self.rows = self.held_out.sort().values, self.rows.sort().values
+            self._evaluation_rows = min(self._evaluation_rows, examples.window_rows(1))
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
         self.steps = torch.zeros((), dtype=torch.float64, device=device)
-        batch = min(settings.batch_size, len(self.rows)) if recorded else 0
+        # Of several processes each takes its part of a batch.
+        self._batch_size = max(1, settings.batch_size // self.group.workers)
+        self._all_rows = self.group.total(len(self.rows))
+        batch = min(self._batch_size, len(self.rows)) if recorded and not self._shared else 0
         self._step = Steps(self._take_step, batch, device)
         self._next_order: tuple[int, list[Tensor]] | None = None
-        self._evaluation_rows = EVALUATION_ROWS.get(device.type, EVALUATION_ROWS["cpu"])
-        self._fold_sizes = torch.zeros(0) if folds is None else _fold_sizes(folds, count)
+        self._fold_sizes = torch.zeros(0) if folds is None else self._sizes_of(folds, count)
         self._by_fold = None if folds is None else torch.argsort(folds, stable=True)
         self.best = {name: value.detach().clone() for name, value in self._kept().items()}
         self.best_loss = torch.full((count,), torch.inf, dtype=torch.float64, device=device)
         self.waited = torch.zeros(count, dtype=torch.int64, device=device)
         self.history.best_epoch = [0] * count
 
+    @property
+    def _shared(self) -> bool:
+        """Whether other processes have a part in it."""
+        return self.group.workers > 1
+
+    def _sizes_of(self, folds: Tensor, members: int) -> Tensor:
+        """Rows of each fold; a member needs rows to stop by, and others to learn from."""
+        counts = self.group.sum(torch.bincount(folds, minlength=members))
+        if len(counts) != members or not bool(((counts > 0) & (counts < self._all_rows)).all()):
+            raise ValueError(
+                f"{members} members need rows in each of the folds 0 to {members - 1}; there are "
+                f"{counts.tolist()}"
+            )
+        return counts
+
     def _generator(self, epoch: int) -> torch.Generator:
-        """Random numbers that depend on seed and epoch alone, so that a resumed job repeats."""
-        return torch.Generator().manual_seed((self.settings.seed << 20) + epoch)
+        """Random numbers that depend on seed and epoch alone, so that a resumed job repeats; other
+        ones in each process."""
+        seed = (self.settings.seed << 20) + epoch
+        return torch.Generator().manual_seed(seed + (self.group.rank << 54))
 
     def _kept(self) -> dict[str, Tensor]:
         """What early stopping keeps the best of. A stack shares its buffers, which are fixed."""
@@ -191,7 +221,7 @@ class _Job:
 
     def _going(self) -> Tensor:
         """Which members have not stopped. Others train on, but nothing comes of it."""
-        if not len(self.held_out):
+        if not self._judges:
             return torch.ones_like(self.waited, dtype=torch.bool)
         return self.waited < self.settings.patience
 
@@ -202,29 +232,43 @@ class _Job:
         begun = time.monotonic()
         orders = self._orders(len(self.history))
         torch.manual_seed(self._generator(1 + len(self.history)).initial_seed())
-        total = torch.zeros_like(self.best_loss)
+        total, seen = torch.zeros_like(self.best_loss), 0
         self.network.train()
-        for order in orders:
-            for rows in _batches(self.rows[order.to(self.rows.device)], self.settings.batch_size):
-                total += self._step(rows) * len(rows)
+        for rows in self._epoch_batches(orders):
+            total += self._step(rows) * len(rows)
+            seen += len(rows)
+        self._at_hand = self.examples
         if self.rows.is_cuda:  # which is still at work: meanwhile
             self._next_order = len(self.history) + 1, self._orders(len(self.history) + 1)
-        losses = total / (len(self.rows) * self.settings.passes(len(self.rows)))
+        losses = total / seen
         self._check_finite(losses, "loss")
-        if len(self.held_out):
+        if self._judges:
             with self._averaged():
                 self._judge()
         self.history.loss.append(losses.tolist())
         self.history.seconds += time.monotonic() - begun
 
+    def _epoch_batches(self, orders: list[Tensor]) -> Iterator[Tensor]:
+        """The batches of an epoch, of rows at hand: in every process as many."""
+        left = sum(_batch_count(len(order), self._batch_size) for order in orders)
+        left = self.group.least(left)
+        for order in orders:
+            self._at_hand = self.examples  # nothing of the window before is held any longer
+            self._at_hand, places = self.examples.at_hand(self.rows[order.to(self.rows.device)])
+            batches = _batches(places, self._batch_size)[:left]
+            yield from batches
+            left -= len(batches)
+
     def _orders(self, epoch: int) -> list[Tensor]:
-        """The order of the rows in each pass of an epoch. Drawn on the CPU, so that it is the same
-        on every device."""
+        """The order of the rows in each pass of an epoch, a window after the other. Drawn on the
+        CPU, so that it is the same on every device."""
         if self._next_order is not None and self._next_order[0] == epoch:
             return self._next_order[1]
         generator, rows = self._generator(1 + epoch), len(self.rows)
         return [
-            torch.randperm(rows, generator=generator) for _ in range(self.settings.passes(rows))
+            window
+            for _ in range(self.settings.passes(self._all_rows))
+            for window in self.examples.order(rows, self._batch_size, generator)
         ]
 
     def _take_step(self, rows: Tensor) -> Tensor:
@@ -232,45 +276,62 @@ class _Job:
         loss = self._loss(rows)
         self.optimizer.zero_grad(set_to_none=True)
         loss.sum().backward()  # type: ignore[no-untyped-call]
+        loss = loss.detach()
+        if self._shared:
+            loss = self._averaged_over_processes(loss, len(rows))
         if self.settings.clip_norm is not None:
             self._clip(self.settings.clip_norm)
         self.optimizer.step()
         self._average()
-        return loss.detach()
+        return loss
 
-    def _losses(self, rows: Tensor) -> Tensor:
-        """What the objective gives for some rows."""
-        outputs = self.network(*(i[rows] for i in self.inputs))
-        return self.objective(outputs, *(t[rows] for t in self.targets))
+    def _averaged_over_processes(self, loss: Tensor, rows: int) -> Tensor:
+        """Replace each gradient by that of all processes' rows; the loss of all of them."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        weight = loss.new_tensor([rows])
+        flat = torch.cat([*(g.flatten() for g in grads), loss.flatten().to(grads[0].dtype)])
+        sums = self.group.sum(torch.cat([flat * rows, weight.to(flat.dtype)]))
+        *means, mean_loss = (sums[:-1] / sums[-1]).split(
+            [*(g.numel() for g in grads), loss.numel()]
+        )  # type: ignore[no-untyped-call]
+        for grad, mean in zip(grads, means, strict=True):
+            grad.copy_(mean.view_as(grad))
+        found: Tensor = mean_loss.view_as(loss)
+        return found
+
+    def _losses(self, batch: Examples) -> Tensor:
+        """What the objective gives for some examples."""
+        return self.objective(self.network(*batch.inputs), *batch.targets)
 
     def _loss(self, rows: Tensor) -> Tensor:
-        """The mean loss of some rows; with folds, each member's over those that it learns from."""
-        loss = self._losses(rows)
-        if self.folds is None:
+        """The mean loss of rows at hand; with folds, each member's over those it learns from."""
+        batch = self._at_hand[rows]
+        loss = self._losses(batch)
+        if batch.folds is None:
             return loss
         member = torch.arange(len(self.names), device=rows.device)[:, None]
-        learned = (self.folds[rows] != member).to(loss.dtype)
+        learned = (batch.folds != member).to(loss.dtype)
         # Batches of equal size count the same in the sum over batches, whatever they hold of a
         # fold; what was left out is made up for by the number of rows that the member learns from.
-        share = 1 - self._fold_sizes.to(loss.dtype)[:, None] / len(self.folds)
+        share = 1 - self._fold_sizes.to(loss.dtype)[:, None] / self._all_rows
         return (loss * learned / share).mean(dim=1)
 
     def _held_out_loss(self) -> Tensor:
         """The mean loss of the rows held out; with folds, each member's over its own fold."""
         total = torch.zeros_like(self.best_loss)
-        if self.folds is None:
+        if self.examples.folds is None:
             for rows in self.held_out.split(self._evaluation_rows):  # type: ignore[no-untyped-call]
-                total += self._losses(rows) * len(rows)
-            return total / len(self.held_out)
+                total += self._losses(self.examples[rows]) * len(rows)
+            return self.group.sum(total) / self.group.total(len(self.held_out))
         # One row of each member's fold after the other; a shorter fold's last is not counted again.
         assert self._by_fold is not None
-        sizes = self._fold_sizes[:, None]
+        sizes = torch.bincount(self.examples.folds, minlength=len(self.names))[:, None]
         place = torch.arange(int(sizes.max()), device=sizes.device).expand(len(sizes), -1)
         ends = sizes.cumsum(dim=0)
         for places in place.split(-(-self._evaluation_rows // len(sizes)), dim=1):  # type: ignore[no-untyped-call]
             own = self._by_fold[torch.minimum(ends - sizes + places, ends - 1)]
-            total += (self._losses(own) * (places < sizes)).sum(dim=1)
-        return total / sizes[:, 0]
+            total += (self._losses(self.examples[own]) * (places < sizes)).sum(dim=1)
+        return self.group.sum(total) / self._fold_sizes
 
     def _average(self) -> None:
         """Move the running average towards the weights; the first steps weigh more."""
@@ -347,7 +408,7 @@ class _Job:
 
     def finish(self) -> None:
         self.network.eval()
-        if not len(self.held_out):
+        if not self._judges:
             self.history.best_epoch = [len(self.history) - 1] * len(self.names)
             with torch.no_grad():
                 for p, value in zip(self.parameters, self.average, strict=False):
@@ -363,10 +424,10 @@ class _Job:
         return f"loss {sum(losses) / len(losses):.4f}"
 
     def fingerprint(self, identity: str) -> str:
-        data = {f"input {i}": t for i, t in enumerate(self.inputs)}
-        data |= {f"target {i}": t for i, t in enumerate(self.targets)}
+        data = {f"input {i}": t for i, t in enumerate(self.examples.inputs)}
+        data |= {f"target {i}": t for i, t in enumerate(self.examples.targets)}
         weights = {f"weight {n}": v for n, v in self.network.state_dict().items()}
-        folds = {} if self.folds is None else {"folds": self.folds}
+        folds = {} if self.examples.folds is None else {"folds": self.examples.folds}
         notes = f"{identity} {self.settings} {self.members} {self.network}"
         return fingerprint(notes, data | weights | folds)
 
@@ -406,15 +467,10 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 
-def _fold_sizes(folds: Tensor, members: int) -> Tensor:
-    """Rows of each fold; a member needs rows to stop by, and others to learn from."""
-    counts = torch.bincount(folds, minlength=members)
-    if len(counts) != members or not bool(((counts > 0) & (counts < len(folds))).all()):
-        raise ValueError(
-            f"{members} members need rows in each of the folds 0 to {members - 1}; there are "
-            f"{counts.tolist()}"
-        )
-    return counts
+def _batch_count(rows: int, size: int) -> int:
+    """How many batches `_batches` makes."""
+    whole = -(-rows // size)
+    return whole - (whole > 1 and rows - (whole - 1) * size == 1)
 
 
 def _batches(order: Tensor, size: int) -> list[Tensor]:

@@ -23,6 +23,14 @@ _debugging = False
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: its address, auto, or local. DATA is Parquet.",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -52,6 +60,8 @@ IN_A_SHELL = {
         "fit it with --calibration 0.25"
     ),
     "can be promised after calibrate(scores, y)": "can be promised after a fit with --calibration",
+    'on_bad_rows="skip"': "--on-bad-rows skip",
+    "say overwrite=True": "say --force",
 }
 """What the library says to those who write Python, and how that is done here."""
 

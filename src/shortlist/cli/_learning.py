@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._app import AsJson, Force, app, errors_in_one_line, say
+from shortlist.cli._app import AsJson, Force, Ray, app, errors_in_one_line, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from shortlist._arrays import ArrayLike
     from shortlist.datasets import FeatureFile, Samples
     from shortlist.estimator import ShortlistClassifier
+    from shortlist.ranking import Ranking
     from shortlist.rows import Rows
     from shortlist.saving import Model
     from shortlist.selectors import SetPredictor
@@ -30,6 +33,11 @@ Data = Annotated[
         help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
         show_default=False,
     ),
+]
+
+
+BadRows = Annotated[
+    str, typer.Option(help="With --ray: raise, or skip rows with NaN or unknown labels.")
 ]
 
 
@@ -52,6 +60,8 @@ def fit(
     ] = "auto",
     max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    ray: Ray = None,
+    on_bad_rows: BadRows = "raise",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,13 +82,26 @@ def fit(
             raise FileExistsError(
                 f"there is something at {str(output)!r}; say --force to replace it"
             )
-        given = read(data)
-        has_features = isinstance(given, FeatureFile) or given.features is not None
-        predictor = _method(
-            method, has_features, accuracy, calibration, score_type, max_epochs, seed
+        chosen = partial(
+            _method,
+            method,
+            accuracy=accuracy,
+            calibration=calibration,
+            score_type=score_type,
+            max_epochs=max_epochs,
+            seed=seed,
         )
+        given = None if ray is not None else read(data)
+        has_features = (
+            isinstance(given, FeatureFile) or getattr(given, "features", None) is not None
+        )
+        predictor = chosen(has_features)
         model: Model
-        if isinstance(given, FeatureFile):
+        if given is None:
+            assert ray is not None
+            model, rows = _on_ray(chosen, data, ray, on_bad_rows)
+            predictor = model
+        elif isinstance(given, FeatureFile):
             model, rows = _with_classifier(predictor, given, seed), len(given.select)
         elif given.y is None:
             raise ValueError(f"{given.name} has no labels: fit needs y")
@@ -106,6 +129,18 @@ def fit(
     say(text, found, as_json)
 
 
+def _on_ray(
+    chosen: Callable[[bool], SetPredictor], data: str, address: str, on_bad_rows: str
+) -> tuple[SetPredictor, int]:
+    """A model, fitted on a cluster, and how many rows there were."""
+    from shortlist.ray import fit as run
+    from shortlist.ray._table import Table
+
+    table = Table.open(data, needs_y=True, on_bad_rows=on_bad_rows)
+    model = chosen(table.has_features)
+    return run(data, model, on_bad_rows=on_bad_rows, address=address), table.rows
+
+
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)],
@@ -113,7 +148,10 @@ def predict(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", help=".parquet, .csv or .jsonl; - for JSON lines.", show_default=False
+            "--output",
+            "-o",
+            help=".parquet, .csv or .jsonl; - for JSON lines. With --ray: a folder.",
+            show_default=False,
         ),
     ],
     accuracy: Annotated[float | None, typer.Option(help="The accuracy to promise.")] = None,
@@ -129,6 +167,12 @@ def predict(
         str | None,
         typer.Option(help="all: every label where the rows are too few for the promise."),
     ] = None,
+    ray: Ray = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="With --ray: a column of DATA to be copied; may be said again."),
+    ] = None,
+    on_bad_rows: BadRows = "raise",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +187,8 @@ def predict(
         from shortlist._sets_out import ENDINGS_OUT, check_output, sets_writer
         from shortlist.saving import load
 
-        check_output(output, force=force, endings=ENDINGS_OUT)
+        if ray is None:
+            check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:
             check_choice(by, "--by", ("class",))
         asked: dict[str, object] = {
@@ -157,6 +202,19 @@ def predict(
         predictor = load(model)
         if on_unreachable is not None:
             _method_of(predictor).set_params(on_unreachable=on_unreachable)
+        if ray is not None:
+            _predict_on_ray(
+                _method_of(predictor),
+                data,
+                output,
+                as_json=as_json,
+                keep=keep or (),
+                on_bad_rows=on_bad_rows,
+                overwrite=force,
+                address=ray,
+                **point,
+            )
+            return
         parts = _parts_for(predictor, data)
         part = next(parts)
         sets = _predict(predictor, part, point)
@@ -185,6 +243,18 @@ def predict(
     where = "" if output == "-" else f"{output}: "
     text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{promise}"
     say(text, found, as_json, err=output == "-")
+
+
+def _predict_on_ray(
+    predictor: SetPredictor, data: str, output: str, *, as_json: bool, **asked: Any
+) -> None:
+    """Write sets on a cluster, and say what was done."""
+    from shortlist.ray import predict_set
+
+    begun = time.monotonic()
+    done = predict_set(data, predictor, output, **asked)
+    seconds = round(time.monotonic() - begun, 2)
+    say(repr(done), {**vars(done), "seconds": seconds}, as_json)
 
 
 def _method_of(predictor: Model) -> SetPredictor:
@@ -242,12 +312,12 @@ def _fitted(
     from shortlist.selectors._promise import hold_out
 
     assert given.y is not None
-    scores, y, x = given.given(), given.y, _with_names(given)
+    scores = given.given()
     if not isinstance(predictor, CardinalityPath) or calibration is None:
-        return predictor.fit(scores, y, x, classes=names)
+        return predictor.fit(scores, given.y, _with_names(given), classes=names)
     learn, keep = hold_out(len(given), calibration, seed)
-    predictor.fit(scores[learn], y[learn], _some(x, learn), classes=names)
-    return predictor.calibrate(scores[keep], y[keep], _some(x, keep))
+    predictor.fit(*_some(given, scores, learn), classes=names)
+    return predictor.calibrate(*_some(given, scores, keep))
 
 
 def _with_names(given: Rows) -> ArrayLike | None:
@@ -256,13 +326,21 @@ def _with_names(given: Rows) -> ArrayLike | None:
         return given.features
     import pandas as pd
 
-    return pd.DataFrame(given.features, columns=given.feature_names)  # type: ignore[return-value]
+    names = given.feature_names
+    return pd.DataFrame(given.features, columns=names, copy=False)  # type: ignore[return-value]
 
 
-def _some(x: ArrayLike | None, rows: NDArray[np.intp]) -> ArrayLike | None:
-    """Some rows of features."""
-    picked: ArrayLike | None = getattr(x, "iloc", x)
-    return None if picked is None else picked[rows]  # type: ignore[call-overload]
+def _some(
+    given: Rows, scores: NDArray[np.generic] | Ranking, rows: NDArray[np.intp]
+) -> tuple[ArrayLike | Ranking, NDArray[np.generic], ArrayLike | None]:
+    """Scores (or a ranking), labels and features of some rows."""
+    from shortlist._scratch import picked
+    from shortlist.ranking import Ranking
+
+    assert given.y is not None
+    features = None if given.features is None else picked(given.features, rows)
+    some = scores[rows] if isinstance(scores, Ranking) else picked(scores, rows)
+    return some, given.y[rows], _with_names(replace(given, features=features))
 
 
 def _promising(predictor: SetPredictor) -> int | None:

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._writing import written_whole
-from shortlist.cli._app import AsJson, Force, app, errors_in_one_line
+from shortlist.cli._app import AsJson, Force, Ray, app, errors_in_one_line
 
 if TYPE_CHECKING:
     from shortlist._arrays import ArrayLike
@@ -68,6 +68,10 @@ def compare(
     ] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    ray: Ray = None,
+    rows: Annotated[
+        int, typer.Option(help="With --ray: so many rows of DATA are compared by.", min=10)
+    ] = 200_000,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -84,15 +88,18 @@ def compare(
             check_output(report, force=force, endings=(".html",))
         if output is not None:
             check_output(output, force=force, endings=ENDINGS_OUT)
-        rows, judged, names = _parts(data, test, seed)
-        found = run(
-            *rows,
-            test=judged,
-            classes=names,
-            accuracies=_numbers_in(accuracies),
-            max_epochs=max_epochs,
-            random_state=seed,
-        )
+        asked: dict[str, Any] = {
+            "accuracies": _numbers_in(accuracies),
+            "max_epochs": max_epochs,
+            "random_state": seed,
+        }
+        if ray is not None:
+            from shortlist.ray import compare as run_on_ray
+
+            found = run_on_ray(data, rows=rows, test=_share(test), address=ray, **asked)
+        else:
+            given, judged, names = _parts(data, test, seed)
+            found = run(*given, test=judged, classes=names, **asked)
         if report is not None:
             found.report(report, title=f"Prediction sets: {Path(data).stem}", overwrite=force)
         if output is not None:
@@ -102,6 +109,13 @@ def compare(
         return
     typer.echo(str(found))
     typer.echo(f"\n({time.monotonic() - begun:.0f} s)" + (f"   Report: {report}" if report else ""))
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"with --ray, --test is a share of DATA, as 0.3; got {text!r}") from None
 
 
 def _numbers_in(text: str) -> list[float]:

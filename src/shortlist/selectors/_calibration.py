@@ -76,6 +76,8 @@ class Calibration:
     """How many rows `fit` was given, if it kept these of them."""
     choosing: int | None = None
     """How many rows, the first ones, choose a threshold by mean size; None: half of them."""
+    chose_apart: int = 0
+    """How many others did, if these are none of them."""
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -111,6 +113,11 @@ class Conditional:
         Those with too few rows share one threshold, made of all their rows; if even these are too
         few, those of the next smallest class join them.
         """
+        if by == "class" and kept.chose_apart:
+            raise ValueError(
+                'by = "class", but of the calibration rows only counts are known, not their '
+                "classes; calibrate with exact=True"
+            )
         codes = kept.labels if by == "class" else kept.groups
         if codes is None:
             raise ValueError(

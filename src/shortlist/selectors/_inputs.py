@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from shortlist._arrays import ArrayLike, as_features, check_choice, check_count
 from shortlist._labels import check_columns, column_names
+from shortlist._lazy import Matrix, side_by_side, stored
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, sorted_log_proba
+from shortlist.scores import ScoreType
+from shortlist.selectors._large import log_proba_of
 
 INPUTS = ("features", "scores", "both")
 
@@ -27,7 +26,7 @@ class SelectorInputs:
         self.n_features: int | None = None
         self.names: list[str] | None = None
 
-    def fit(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+    def fit(self, ranking: Ranking, features: ArrayLike | None) -> Matrix:
         self.score_depth = min(self.score_depth, ranking.depth)
         if self.inputs == "scores":
             self.n_features = None
@@ -41,9 +40,9 @@ class SelectorInputs:
             self.names = column_names(features)
         return self(ranking, features)
 
-    def __call__(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+    def __call__(self, ranking: Ranking, features: ArrayLike | None) -> Matrix:
         """The inputs of all rows: (rows, columns), on the features' device if there are any."""
-        parts = []
+        parts: list[Matrix] = []
         if self.inputs != "scores":
             if features is None:
                 raise ValueError(
@@ -53,8 +52,5 @@ class SelectorInputs:
             check_columns(features, self.names)
             parts.append(as_features(features, rows=len(ranking), columns=self.n_features))
         if self.inputs != "features":
-            parts.append(sorted_log_proba(ranking, self.score_type, self.score_depth))
-        if len(parts) == 1:
-            return parts[0]
-        dtype = torch.promote_types(parts[0].dtype, parts[1].dtype)
-        return torch.cat([part.to(parts[0].device, dtype) for part in parts], dim=1)
+            parts.append(stored(log_proba_of(ranking, self.score_type, self.score_depth)))
+        return parts[0] if len(parts) == 1 else side_by_side(*parts)

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._arrays import ArrayLike, check_count, check_weight, row_blocks
+from shortlist._lazy import Matrix, on
 from shortlist._progress import Show
 from shortlist._settings import Training, device_of, seeded, settings_of
+from shortlist._together import together
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
@@ -22,6 +24,7 @@ from shortlist.networks import Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking, best
 from shortlist.selectors._base import SetPredictor, as_family, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
+from shortlist.selectors._large import costs_and_hits
 from shortlist.selectors._seen import Seen
 from shortlist.training import History, train
 
@@ -76,18 +79,18 @@ class CardinalityBase(SetPredictor):
         ranking, index, kind = self._open(scores, y, classes)
         family = as_family(self.family, TopK.doubling(ranking.depth))
         family.check(ranking)
-        family = family.fitted(ranking, index, kind)
+        family = together().share(family.fitted(ranking, index, kind))
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, kind, self.score_depth)
         x = inputs.fit(ranking, features)
-        x = x.to(device_of(self.device, x))
+        x = on(x, device_of(self.device, x))
         network: nn.Module | None = None
         history: History | list[History] | None = None
         # With one member, or where the largest set costs nothing, there is nothing to learn.
         if len(family) > 1 and (any(weights) or not family.nested):
-            costs = table[family.sizes_of(ranking).to(torch.int64)].to(x.device, dtype)
-            hits = family.hits_of(ranking, index).to(x.device)
-            problem = _Problem(x, hits, costs, float(table[-1]), weights, loss, settings)
+            costs, hits = costs_and_hits(family, ranking, index, table, dtype)
+            there = hits.to(x.device), costs.to(x.device)
+            problem = _Problem(x, *there, float(table[-1]), weights, loss, settings)
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
         self._network, self.history_ = network, history
@@ -204,7 +207,7 @@ class CardinalityBase(SetPredictor):
 class _Problem:
     """What is to be learned: inputs, hits and costs of all rows, for every lambda of `weights`."""
 
-    x: Tensor
+    x: Matrix
     hits: Tensor
     costs: Tensor
     largest_cost: float

@@ -8,12 +8,15 @@ accuracies.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from shortlist._arrays import row_blocks
+from shortlist._lazy import Matrix, large
+from shortlist._together import together
 from shortlist.networks import Standardize
 from shortlist.temperature import ENOUGH, MOST
 
@@ -27,6 +30,8 @@ MOST_FEATURES = 4096
 """With more features their covariance is left alone."""
 Opinions: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 """The logarithms of p and q, (rows, columns), and which places are past the end of a list."""
+Parts: TypeAlias = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+"""Gives features and labels of all rows, some of them at a time."""
 LEAST = 1e-7
 """The share of a class that no neighbour has."""
 
@@ -42,19 +47,42 @@ class Neighbours:
         self.standardize, self.n_classes = standardize, n_classes
         self.root: Tensor | None = None
 
-    def fit(self, features: Tensor, index: Tensor, seed: int) -> Neighbours:
+    def fit(self, features: Matrix, index: Tensor, seed: int) -> Neighbours:
         """Remember rows and their labels."""
-        index, by_class = torch.sort(index, stable=True)
-        x = self.standardize(features[by_class])
-        if x.shape[1] <= MOST_FEATURES:
-            self.root = _root_of_covariance(x, index, self.n_classes)
-        if len(x) > MOST_ROWS:
+        rows = torch.sort(index, stable=True).indices
+        if features.shape[1] <= MOST_FEATURES:
+            self.root = _root_of_covariance(self._parts(features, index, rows), self.n_classes)
+        group = together()
+        every = group.total(len(rows))
+        if every > MOST_ROWS:
             generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randperm(len(x), generator=generator)[:MOST_ROWS].sort().values
-            drawn = drawn.to(x.device)
-            x, index = x[drawn], index[drawn]
-        self.directions, self.index = self._directions(x), index
+            most = MOST_ROWS * len(rows) // every
+            drawn = torch.randperm(len(rows), generator=generator)[:most].sort().values
+            rows = rows[drawn.to(rows.device)]
+        self.directions, self.index = self._directions_of(features, rows), index[rows]
+        if group.workers > 1:
+            everyone, directions = group.gather(self.index), group.gather(self.directions)
+            self.index, by_class = torch.sort(everyone, stable=True)
+            self.directions = directions[by_class]
         return self
+
+    def _parts(self, features: Matrix, index: Tensor, by_class: Tensor) -> Parts:
+        """All rows, standardised, and their labels: sorted by these, or, of many, as they lie."""
+        if not large(features):
+            whole = self.standardize(features[by_class]), index[by_class]
+            return lambda: [whole]
+        blocks = list(row_blocks(len(features), features.shape[1]))
+        return lambda: ((self.standardize(features[at]), index[at]) for at in blocks)
+
+    def _directions_of(self, features: Matrix, rows: Tensor) -> Tensor:
+        """The directions of some rows."""
+        if not large(features):
+            return self._directions(self.standardize(features[rows]))
+        rising, place = torch.sort(rows)  # read as they lie, and no more than needed at a time
+        found = torch.empty((len(rows), features.shape[1]), dtype=self.standardize.dtype)
+        for at in row_blocks(len(found), found.shape[1]):
+            found[place[at]] = self._directions(self.standardize(features[rising[at]]))
+        return found
 
     def __call__(self, features: Tensor) -> Tensor:
         """The logarithms of all classes' shares: (rows, classes)."""
@@ -75,12 +103,19 @@ class Neighbours:
         return nn.functional.normalize(x, dim=1)
 
 
-def _root_of_covariance(x: Tensor, index: Tensor, n_classes: int) -> Tensor:
+def _root_of_covariance(parts: Parts, n_classes: int) -> Tensor:
     """The Cholesky factor of the shrunken covariance within classes."""
-    counts = torch.bincount(index, minlength=n_classes)
-    means = _sums(x, index, counts) / counts.clamp(min=1)[:, None]
-    within = x - means[index]
-    covariance = within.T @ within / len(x)
+    # Begun with zeros of no axes, to which the first part is added without rounding.
+    sums = counts = products = torch.zeros((), dtype=torch.int64)
+    for x, index in parts():
+        counted = torch.bincount(index, minlength=n_classes)
+        sums, counts = sums + _sums(x, index, counted), counts + counted
+    sums, counts = together().sum(sums), together().sum(counts)
+    means = sums / counts.clamp(min=1)[:, None]
+    for x, index in parts():
+        within = means[index].neg_().add_(x)
+        products = products + within.T @ within
+    covariance = together().sum(products) / int(counts.sum())
     spread = covariance.diagonal().mean().clamp(min=1e-6)
     covariance *= 1 - SHRINKAGE
     covariance.diagonal().add_(SHRINKAGE * spread)
@@ -105,11 +140,23 @@ class Pool:
         self.a, self.b = a, b
 
     @classmethod
-    def fit(cls, log_p: Tensor, log_q: Tensor, ended: Tensor | None, target: Tensor) -> Pool:
-        """The exponents that give the labels the highest likelihood."""
-        every = math.ceil(log_p.numel() / ENOUGH)
+    def fit(
+        cls,
+        log_p: Tensor,
+        log_q: Tensor,
+        ended: Tensor | None,
+        target: Tensor,
+        *,
+        at_once: int | None = None,
+    ) -> Pool:
+        """The exponents that give the labels the highest likelihood; `at_once`: how many rows are
+        worked on at a time, if not all."""
+        group = together()
+        every = math.ceil(group.total(log_p.numel()) / ENOUGH)
         log_p, log_q, target = log_p[::every], log_q[::every], target[::every]
         ended = None if ended is None else ended[::every]
+        parts = list(row_blocks(len(target), 1, elements=at_once or len(target)))
+        count = group.total(len(target))
         start = torch.tensor([1.0, 0.3], dtype=torch.float64, device=log_p.device)
         free = torch.logit(start / MOST).requires_grad_()
         optimizer = torch.optim.LBFGS([free], max_iter=50, line_search_fn="strong_wolfe")
@@ -120,10 +167,17 @@ class Pool:
 
         def loss() -> Tensor:
             optimizer.zero_grad()
-            pooled = _pooled(log_p, log_q, ended, *exponents().to(log_p.dtype).unbind())
-            value = nn.functional.nll_loss(pooled, target).to(torch.float64)
-            value.backward()  # type: ignore[no-untyped-call]
-            return value
+            total = torch.zeros_like(start[0])
+            for rows in parts:
+                opinions = log_p[rows], log_q[rows], None if ended is None else ended[rows]
+                pooled = _pooled(*opinions, *exponents().to(log_p.dtype).unbind())
+                value = nn.functional.nll_loss(pooled, target[rows]).to(torch.float64)
+                value = value * (len(pooled) / count)
+                value.backward()  # type: ignore[no-untyped-call]
+                total += value.detach()
+            assert free.grad is not None
+            free.grad = group.sum(free.grad)
+            return group.sum(total)
 
         with torch.enable_grad():
             optimizer.step(loss)  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from shortlist._arrays import (
     to_kind,
 )
 from shortlist._labels import check_columns, column_names
+from shortlist._lazy import Matrix, some
 from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
 from shortlist.guarantee import (
@@ -89,9 +90,7 @@ class NestedSelector(SetPredictor):
         """Learn whatever there is to learn."""
 
     @abstractmethod
-    def _levels(
-        self, ranking: Ranking, features: Tensor | None
-    ) -> tuple[Ranking, AnyLevels]:
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
     def _check(self) -> None:
@@ -135,7 +134,8 @@ class NestedSelector(SetPredictor):
         learning, held_out = self._parts(len(ranking))
         at = row_index(learning, len(ranking), ranking.device)
         learned = _part(ranking, learning)
-        self._learn(learned, index[at], kind, _rows_of(x, learning))
+        # Whoever looks at features takes those that are put off, too.
+        self._learn(learned, index[at], kind, _rows_of(x, learning))  # type: ignore[arg-type]
         self._calibration = None
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
@@ -171,35 +171,44 @@ class NestedSelector(SetPredictor):
         self,
         ranking: Ranking,
         index: Tensor,
-        features: Tensor | None,
+        features: Matrix | None,
         groups: tuple[NDArray[np.int64], list[object]] | None,
         out_of: int | None = None,
     ) -> None:
-        rng = np.random.default_rng([seed_of(self.random_state), len(ranking)])
-        order = rng.permutation(len(ranking))
-        at = torch.from_numpy(order).to(ranking.device)
-        blocks = self._blocks(ranking, features)
-        levels = label_levels(blocks, index)[at].cpu().numpy()
-        chose = min((len(ranking) + 1) // 2, max(1000, CHOOSING_VALUES // ranking.depth))
-        chosen, x = order[:chose], _rows_of(features, order[:chose])
-        # Only the rows that choose have a say in what there is to choose from. At infinity a set
-        # holds what it cannot do without.
-        own = levels[:chose]
-        candidates = np.unique([*own[own > -np.inf], np.inf])[::-1].copy()
+        levels = label_levels(self._blocks(ranking, features), index).cpu().numpy()
+        order, chose = self._calibration_order(len(ranking), ranking.depth)
+        chosen = order[:chose]
         self._calibration = Calibration(
-            levels=levels,
+            levels=levels[order],
             labels=index.cpu().numpy()[order],
             groups=None if groups is None else groups[0][order],
             group_names=[] if groups is None else groups[1],
-            candidates=candidates,
-            mean_sizes=mean_sizes(self._blocks(ranking[chosen], x), candidates),
-            made_for={name: copy.deepcopy(getattr(self, name)) for name in self._levels_follow},
             out_of=out_of,
             shape=Shape.of(ranking),
             choosing=chose,
+            **self._chosen_sizes(levels[chosen], ranking[chosen], _rows_of(features, chosen)),
         )
 
-    def _blocks(self, ranking: Ranking, features: Tensor | None) -> Iterator[Block]:
+    def _calibration_order(self, rows: int, depth: int) -> tuple[NDArray[np.intp], int]:
+        """Calibration rows in random order, and how many, the first ones, choose by mean size."""
+        rng = np.random.default_rng([seed_of(self.random_state), rows])
+        return rng.permutation(rows), min((rows + 1) // 2, max(1000, CHOOSING_VALUES // depth))
+
+    def _chosen_sizes(
+        self, levels: NDArray[np.float64], ranking: Ranking, features: Matrix | None
+    ) -> dict[str, Any]:
+        """Thresholds, the mean sizes that they give, and what it depends on, by the rows that
+        choose."""
+        # Only they have a say in what there is to choose from. At infinity a set holds what it
+        # cannot do without.
+        candidates = np.unique([*levels[levels > -np.inf], np.inf])[::-1].copy()
+        return {
+            "candidates": candidates,
+            "mean_sizes": mean_sizes(self._blocks(ranking, features), candidates),
+            "made_for": {n: copy.deepcopy(getattr(self, n)) for n in self._levels_follow},
+        }
+
+    def _blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
         """Rankings and levels of all rows, a block at a time."""
         for rows in ranking.blocks():
             x = None if features is None else features[rows]
@@ -282,10 +291,11 @@ class NestedSelector(SetPredictor):
             raise ValueError("one calibration row cannot both choose and certify; give more")
         hits = int((certifying >= q).sum())
         bound = rounded_down(accuracy_bound(hits, len(certifying), delta), digits=4)
+        chose = counted(kept.chose or kept.chose_apart)
+        others = f"{len(certifying):,} other{'' if len(certifying) == 1 else 's'}"
         return q, (
-            f"mean size {mean_size:g} aimed at by {counted(kept.chose)}; accuracy >= "
-            f"{bound} with confidence {float(tolerated(delta))}, certified by "
-            f"{len(certifying):,} other{'' if len(certifying) == 1 else 's'}"
+            f"mean size {mean_size:g} aimed at by {chose}; accuracy >= {bound} with confidence "
+            f"{float(tolerated(delta))}, certified by {others}"
         )
 
     def _predict(
@@ -407,10 +417,10 @@ def _part(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
     return ranking if len(rows) == len(ranking) else ranking[rows]
 
 
-def _rows_of(features: Tensor | None, rows: NDArray[np.intp]) -> Tensor | None:
+def _rows_of(features: Matrix | None, rows: NDArray[np.intp]) -> Matrix | None:
     if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
         return features
-    return features[torch.from_numpy(rows).to(features.device)]
+    return some(features, torch.from_numpy(rows).to(features.device))
 
 
 def _worth_trying(rising: NDArray[np.float64]) -> NDArray[np.float64]:

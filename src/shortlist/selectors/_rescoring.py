@@ -14,14 +14,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from shortlist._arrays import row_blocks
+from shortlist import _scratch
+from shortlist._arrays import BLOCK_ELEMENTS, Picked, row_blocks
 from shortlist._graphs import fast_products
+from shortlist._lazy import Made, Matrix, Rows, on, some
 from shortlist._progress import Show
 from shortlist._settings import Training, seeded
+from shortlist._together import together
 from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, log_columns, target_columns
+from shortlist.selectors._large import widely_ranked
 from shortlist.selectors._neighbours import Neighbours, Opinions, Pool, aligned
+from shortlist.temperature import ENOUGH
 from shortlist.training import History, train
 
 
@@ -50,7 +55,7 @@ class Rescorer:
         ranking: Ranking,
         index: Tensor,
         kind: ScoreType,
-        features: Tensor,
+        features: Matrix,
         scale: float,
         settings: Training,
         *,
@@ -78,10 +83,8 @@ class Rescorer:
 
         standardize = Standardize.of(features)
         network = Residual(standardize, seeded(build, settings.seed), scale).to(device)
-        rows = slice(0, len(ranking))
-        prior, columns = _prior(ranking, rows, kind)
         target = target_columns(ranking, index)
-        inputs = [t.to(device) for t in (features, prior, columns) if t is not None]
+        inputs = [on(matrix, device) for matrix in (features, *_priors(ranking, kind))]
         history = train(
             network,
             inputs,
@@ -99,17 +102,38 @@ class Rescorer:
         with fast_products(
             device
         ):  # for learning alone: promises are made and kept alike everywhere
-            opinions = model._without_own_fold(ranking, features)
-        model.pool = Pool.fit(*opinions, target.to(device))
+            reranked = model._fit_pool(ranking, features, target.to(device))
         model.neighbours = model._neighbours(inputs[0], slice(None))
-        return model, _reranked(ranking, model.pool(*opinions))
+        return model, reranked
+
+    def _fit_pool(self, ranking: Ranking, features: Matrix, target: Tensor) -> Ranking:
+        """Weigh the two opinions; the rows of the fit by both."""
+        if not widely_ranked(ranking) and together().workers == 1:
+            opinions = self._without_own_fold(ranking, features)
+            self.pool = Pool.fit(*opinions, target)
+            return _reranked(ranking, self.pool(*opinions))
+        columns = ranking.n_classes if ranking.is_dense else ranking.depth + 1
+        every = math.ceil(together().total(len(ranking)) * columns / ENOUGH)
+        sample = torch.arange(0, len(ranking), every)
+        opinions = self._without_own_fold(ranking, features, sample)
+        at_once = max(1, BLOCK_ELEMENTS // columns)
+        self.pool = Pool.fit(*opinions, target[sample], at_once=at_once)
+        del opinions
+        # In the order of the folds, as they come, so that the file is written from end to end.
+        log_p, written = _scratch.table((len(ranking), columns)), 0
+        for found in self._each_without_own_fold(ranking, features):
+            pooled = self.pool(*found)
+            log_p[written : written + len(pooled)] = pooled
+            written += len(pooled)
+        back = torch.argsort(torch.argsort(self.folds, stable=True))
+        return _reranked(ranking, log_p, back)
 
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
         """New rows, by the mean of all members' probabilities."""
         opinions = self._opinions(ranking, features, self.neighbours)
         return _reranked(ranking, torch.cat([self.pool(*opinion) for opinion in opinions]))
 
-    def out_of_fold(self, ranking: Ranking, features: Tensor) -> Ranking:
+    def out_of_fold(self, ranking: Ranking, features: Matrix) -> Ranking:
         """The rows of the fit, each by the member, and the neighbours, outside its fold."""
         return _reranked(ranking, self.pool(*self._without_own_fold(ranking, features)))
 
@@ -117,7 +141,7 @@ class Rescorer:
     def _opinions(
         self,
         ranking: Ranking,
-        features: Tensor,
+        features: Matrix,
         neighbours: Neighbours,
         member: int | None = None,
     ) -> Iterator[Opinions]:
@@ -131,28 +155,44 @@ class Rescorer:
             places = None if columns is None else columns.to(device)
             yield log_p, *aligned(neighbours(inputs[0]), places)
 
-    def _without_own_fold(self, ranking: Ranking, features: Tensor) -> Opinions:
-        """The opinions on each row of the fit of those that did not see its label."""
-        found: list[Opinions] = []
-        for fold in range(self.network.stack.members):
-            own = torch.nonzero(self.folds == fold)[:, 0]
-            others = self._neighbours(features.to(own.device), self.folds != fold)
-            at = own.to(ranking.device)
-            found += self._opinions(ranking[at], features[own.to(features.device)], others, fold)
-        back = torch.argsort(torch.argsort(self.folds, stable=True))
-        log_p, log_q, ended = zip(*found, strict=True)
-        ends = None if ended[0] is None else torch.cat(ended)[back]
-        return torch.cat(log_p)[back], torch.cat(log_q)[back], ends
+    def _without_own_fold(
+        self, ranking: Ranking, features: Matrix, sample: Tensor | None = None
+    ) -> Opinions:
+        """The opinions on each row of the fit, or on some, of those that did not see its label."""
+        folds = self.folds if sample is None else self.folds[sample]
+        order, done = torch.argsort(folds, stable=True), 0
+        whole: list[Tensor] = []
+        for found in self._each_without_own_fold(ranking, features, sample):
+            parts = [part for part in found if part is not None]
+            whole = whole or [part.new_empty((len(folds), part.shape[1])) for part in parts]
+            rows, done = order[done : done + len(parts[0])], done + len(parts[0])
+            for table, part in zip(whole, parts, strict=True):
+                table[rows] = part
+        return whole[0], whole[1], whole[2] if len(whole) > 2 else None
 
-    def _neighbours(self, features: Tensor, rows: slice | Tensor) -> Neighbours:
+    def _each_without_own_fold(
+        self, ranking: Ranking, features: Matrix, sample: Tensor | None = None
+    ) -> Iterator[Opinions]:
+        """The same, a block at a time: the rows of a fold after those of the one before."""
+        rows = torch.arange(len(self.folds), device=self.folds.device) if sample is None else sample
+        for fold in range(self.network.stack.members):
+            own = rows[self.folds[rows] == fold]
+            others = self._neighbours(on(features, own.device), self.folds != fold)
+            if not len(own):
+                continue
+            x = some(features, own.to(features.device))
+            yield from self._opinions(ranking[own.to(ranking.device)], x, others, fold)
+
+    def _neighbours(self, features: Matrix, rows: slice | Tensor) -> Neighbours:
         """Some of the rows of the fit as neighbours."""
         neighbours = Neighbours(self.network.standardize, self.n_classes)
-        return neighbours.fit(features[rows], self.index[rows], self.seed)
+        x = features if isinstance(rows, slice) else some(features, rows.nonzero()[:, 0])
+        return neighbours.fit(x, self.index[rows], self.seed)
 
 
 def draw_folds(rows: int, members: int, seed: int) -> Tensor:
-    """Folds of equal size, at random."""
-    generator = torch.Generator().manual_seed(seed)
+    """Folds of equal size, at random; of rows in several processes, in each of them."""
+    generator = torch.Generator().manual_seed(seed + (together().rank << 40))
     return torch.randperm(rows, generator=generator) % members
 
 
@@ -171,6 +211,23 @@ def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:
     return log_p[folds, torch.arange(log_p.shape[1], device=log_p.device)]
 
 
+def _priors(ranking: Ranking, kind: ScoreType) -> list[Matrix]:
+    """`_prior` of all rows: the log scores, and, of candidates, their classes."""
+    if not widely_ranked(ranking):
+        return [t for t in _prior(ranking, slice(0, len(ranking)), kind) if t is not None]
+
+    def column(i: int) -> Made:
+        def made(rows: Rows) -> Tensor:
+            part = ranking[rows]
+            found = _prior(part, slice(0, len(part)), kind)[i]
+            assert found is not None
+            return found
+
+        return Made(len(ranking), made)
+
+    return [column(0)] if ranking.is_dense else [column(0), column(1)]
+
+
 def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tensor | None]:
     """Log scores of some rows, and, of candidates, the class of each (the last: all others)."""
     prior = log_columns(ranking, rows, kind).to(torch.float32)
@@ -181,12 +238,14 @@ def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tens
     return prior, torch.cat([torch.where(labels >= 0, labels, ranking.n_classes), others], dim=1)
 
 
-def _reranked(ranking: Ranking, log_p: Tensor) -> Ranking:
-    """The ranking by other scores."""
+def _reranked(ranking: Ranking, log_p: Tensor, rows: Tensor | None = None) -> Ranking:
+    """The ranking by other scores; `rows`, if given, says which row of them each row has."""
     same = {"classes": ranking.classes, "depth": ranking.depth, "kind": ranking.kind}
     log_p = log_p.to(ranking.device)
     if ranking.is_dense:
-        return Ranking(dense=log_p, **same)  # type: ignore[arg-type]
+        dense = log_p if rows is None else Picked(log_p, rows)
+        return Ranking(dense=dense, **same)  # type: ignore[arg-type]
+    log_p = log_p if rows is None else log_p[rows]
     labels, _ = ranking.top(ranking.depth)
     by_score = torch.where(labels >= 0, log_p[:, :-1], -torch.inf)
     scores, order = torch.sort(by_score, dim=1, descending=True, stable=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shortlist._lazy import is_large
+from shortlist._together import together
 from shortlist.ranking import Ranking, row_keys
 
 DISTINCT = 0.9
@@ -17,7 +19,7 @@ class Seen:
     """The rows of a ranking, by a key for each."""
 
     def __init__(self, ranking: Ranking) -> None:
-        keys = row_keys(ranking)
+        keys = together().gather(_keys(ranking))
         self.keys: Tensor = torch.unique(keys).cpu()
         self.distinct = len(self.keys) / len(keys)
 
@@ -25,6 +27,16 @@ class Seen:
         """How many rows of a ranking are among them; 0 if it may be chance, or cannot be told."""
         if self.distinct < DISTINCT:
             return 0
-        count = int(torch.isin(row_keys(ranking).cpu(), self.keys).sum())
+        count = int(torch.isin(_keys(ranking).cpu(), self.keys).sum())
         expected = max(BY_CHANCE, 2 * (1 - self.distinct)) * len(ranking)
         return count if count > expected else 0
+
+
+def _keys(ranking: Ranking) -> Tensor:
+    """The keys of all rows. Of many, the best scores that they are made of are not kept."""
+    if not is_large(len(ranking), ranking.n_classes, torch.float32, ranking.device):
+        return row_keys(ranking)
+    found = torch.empty(len(ranking), dtype=torch.int64)
+    for rows in ranking.blocks():
+        found[rows] = row_keys(ranking[rows])
+    return found

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import row_blocks
+from shortlist._lazy import Made, Matrix, Rows, on, side_by_side, stored
 from shortlist._progress import Show
 from shortlist._settings import Training, seeded
 from shortlist.networks import Residual, Stack, Standardize, from_zero, perceptron
@@ -96,10 +97,10 @@ class RankModel:
     @classmethod
     def fit(
         cls,
-        log_p: Tensor,
+        log_p: Matrix,
         rank: Tensor,
         buckets: Buckets,
-        features: Tensor | None,
+        features: Matrix | None,
         settings: Training,
         *,
         members: int,
@@ -107,10 +108,9 @@ class RankModel:
         depth: int,
         device: torch.device,
         progress: Show,
-    ) -> tuple[RankModel, Tensor]:
+    ) -> tuple[RankModel, Matrix]:
         """The model, and the masses that it gives the rows of the fit out of fold."""
-        x = rank_inputs(log_p, depth, features).to(device)
-        prior = _log(buckets.masses(log_p)).to(device)
+        x, prior = (on(matrix, device) for matrix in _tables(log_p, buckets, depth, features))
         folds = draw_folds(len(x), members, settings.seed + 1).to(device)
 
         def build() -> Stack:
@@ -139,7 +139,13 @@ class RankModel:
             what="rank of the right label",
         )
         model = cls(network, buckets, depth, history)
-        return model, model._masses(x, prior, folds)
+        if isinstance(x, Tensor) and not isinstance(log_p, Made):
+            return model, model._masses(x, prior, folds)
+        return model, Made(
+            len(x),
+            lambda rows: model._masses(x[rows], prior[rows], folds[rows]),
+            wide=network.stack.widest,
+        )
 
     def __call__(self, log_p: Tensor, features: Tensor | None) -> Tensor:
         """The masses of new rows: (rows, buckets), float64."""
@@ -149,12 +155,29 @@ class RankModel:
         return self._masses(x, prior, None).to(log_p.device)
 
     @torch.no_grad()
-    def _masses(self, x: Tensor, prior: Tensor, folds: Tensor | None) -> Tensor:
+    def _masses(self, x: Matrix, prior: Matrix, folds: Tensor | None) -> Tensor:
         found = []
         for rows in row_blocks(len(x), self.network.stack.widest, x.device):
             log_mass = torch.log_softmax(self.network(x[rows], prior[rows]).to(torch.float64), -1)
             found.append(combine(log_mass, None if folds is None else folds[rows]).exp())
         return torch.cat(found)
+
+
+def _tables(
+    log_p: Matrix, buckets: Buckets, depth: int, features: Matrix | None
+) -> tuple[Matrix, Matrix]:
+    """What the model sees of all rows, and the logarithms of the masses that it starts from."""
+
+    def made(rows: Rows) -> tuple[Tensor, Tensor]:
+        part = log_p[rows]
+        return rank_inputs(part, depth, None), _log(buckets.masses(part))
+
+    if isinstance(log_p, Tensor):
+        known, prior = made(slice(None))
+    else:  # one look at each row for the two
+        wide = Made(len(log_p), lambda rows: torch.cat(made(rows), dim=1), wide=log_p.wide)
+        known, prior = stored(wide).tensor_split([2 * depth], dim=1)
+    return known if features is None else side_by_side(features, known), prior
 
 
 def rank_inputs(log_p: Tensor, depth: int, features: Tensor | None) -> Tensor:

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, as_features, check_count, check_weight
+from shortlist._lazy import Made, Matrix, entries, large, put_off
 from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
+from shortlist._together import together
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
 from shortlist.scores import LEAST_LOG_PROBA, ScoreType, sorted_log_proba
+from shortlist.selectors._large import log_proba_of, widely_ranked
 from shortlist.selectors._levels import Levels
 from shortlist.selectors._priced import PricedSelector
 from shortlist.selectors._rescoring import Rescorer
@@ -25,6 +28,8 @@ from shortlist.temperature import fit_scale
 FEWEST_ROWS = 200
 """With fewer rows to learn from, nothing but a temperature is learned."""
 BATCH = 1024
+BATCH_VALUES = 1 << 22
+"""What the members have in their widest layer, of a batch, if data are larger than memory."""
 SURE = 1.0
 """A stage is kept if it helps by this many standard errors on rows that it did not learn from.
 Each row is judged by one network, and the mean of several is better: more would be timid."""
@@ -172,8 +177,8 @@ class Shortlister(PricedSelector):
         check_count(self.score_depth, "score_depth")
         self._training(rows=1)
 
-    def _training(self, rows: int) -> Training:
-        largest = min(max(BATCH, rows // 128), 8 * BATCH)
+    def _training(self, rows: int, most: int = 8 * BATCH) -> Training:
+        largest = min(max(BATCH, rows // 128), most)
         batch = min(max(64, rows // 8), max(512, rows // FEWEST_STEPS), largest)
         batch = batch if self.batch_size is None else check_count(self.batch_size, "batch_size")
         return Training(
@@ -191,9 +196,10 @@ class Shortlister(PricedSelector):
         )
 
     def _learn(
-        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
+        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Matrix | None
     ) -> None:
-        enough = len(ranking) >= FEWEST_ROWS
+        rows = together().total(len(ranking))
+        enough = rows >= FEWEST_ROWS
         rescore, learn_sizes = (_asked(getattr(self, n), n) for n in ("rescore", "learn_sizes"))
         if rescore and features is None:
             raise ValueError("rescore=True needs features: fit(scores, y, features=X)")
@@ -205,13 +211,20 @@ class Shortlister(PricedSelector):
             )
         sizes = size_grid(ranking.depth)
         cost_table(self.cost, range(1, ranking.depth + 1))
-        settings = self._training(len(ranking))
         device = device_of(self.device, index if features is None else features)
+        most = 8 * BATCH
+        much = widely_ranked(ranking) or (features is not None and large(features))
+        if device.type == "cpu" and together().largest(int(much)):
+            # Beside large scores no copies are made of features either, which follow all the same.
+            features = None if features is None else put_off(features)
+            widest = self.folds * max(ranking.n_classes, self.width)
+            most = max(BATCH, min(most, BATCH_VALUES // widest))
+        settings = self._training(rows, most)
         scale = fit_scale(ranking, index, kind)
         # Logits of candidates say nothing of the labels that are not listed; how many are is known.
         says_nothing = kind == "logits" and not ranking.is_dense
         unlisted = int(torch.isinf(ranking.rank_of(index)).sum()) if says_nothing else 0
-        outside = unlisted / (len(ranking) + 1)
+        outside = together().total(unlisted) / (rows + 1)
         start = _Scored(ranking, kind, scale)
         start = start.leaving(outside) if outside else start
         rescorer, ranked = None, start
@@ -238,7 +251,7 @@ class Shortlister(PricedSelector):
         buckets = Buckets(sizes, outside=not ranking.is_dense or ranking.depth < ranking.n_classes)
         model = None
         if second:
-            log_p = ranked.log_proba(ranking.depth)
+            log_p = ranked.every_log_proba()
             rank = ranked.ranking.rank_of(index)
             model, masses = RankModel.fit(
                 log_p,
@@ -253,12 +266,12 @@ class Shortlister(PricedSelector):
                 progress=self.progress,
             )
             history["sizes"] = model.history
-            own = buckets.of_rank(rank)[:, None]
+            own = buckets.of_rank(rank)
             before, after = (
-                buckets.masses(log_p).gather(1, own),
-                masses.to(own.device).gather(1, own),
+                entries(_masses(buckets, log_p), own),
+                entries(masses, own.to(masses.device)).to(own.device),
             )
-            if not learn_sizes and not _helps(before.log()[:, 0], after.log()[:, 0]):
+            if not learn_sizes and not _helps(before.log(), after.log()):
                 model = None
         self.temperature_, self.history_ = 1 / scale, history
         self.rescored_, self.learned_sizes_ = rescorer is not None, model is not None
@@ -357,6 +370,10 @@ class _Scored:
         """Sorted log-probabilities, with the mass of all others last."""
         return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
 
+    def every_log_proba(self) -> Matrix:
+        """The same to the ranking's depth; of many rows, only when they are looked at."""
+        return log_proba_of(self.ranking, self.kind, self.ranking.depth, self.scale)
+
     def leaving(self, outside: float) -> _Scored:
         """The same candidates, with a share of the mass left for labels that are not listed."""
         same = self.ranking
@@ -391,9 +408,16 @@ class _Scored:
 
     def label_log_proba(self, index: Tensor) -> Tensor:
         """The log-probability of each row's label; of one outside a list, that of all others."""
-        log_p = self.log_proba(self.ranking.depth)
+        log_p = self.every_log_proba()
         column = self.ranking.rank_of(index).clamp(max=log_p.shape[1] - 1).to(torch.int64)
-        return log_p.gather(1, column[:, None])[:, 0].to(torch.float64)
+        return entries(log_p, column).to(torch.float64)
+
+
+def _masses(buckets: Buckets, log_p: Matrix) -> Matrix:
+    """The masses of buckets in all rows."""
+    if isinstance(log_p, Tensor):
+        return buckets.masses(log_p)
+    return Made(len(log_p), lambda rows: buckets.masses(log_p[rows]), wide=log_p.wide)
 
 
 def _asked(value: object, name: str) -> bool | None:
@@ -407,6 +431,8 @@ def _asked(value: object, name: str) -> bool | None:
 
 def _helps(before: Tensor, after: Tensor) -> bool:
     """Whether log-likelihoods of the same rows went up by more than chance."""
-    gain = after - before
-    error = gain.std() / len(gain) ** 0.5
-    return bool(gain.mean() > SURE * error)
+    gain = (after - before).to(torch.float64)
+    rows = together().total(len(gain))
+    mean = together().sum(gain.sum()) / rows
+    error = (together().sum((gain - mean).square().sum()) / (rows - 1) / rows) ** 0.5
+    return bool(mean > SURE * error)
