@@ -511,7 +511,7 @@ def test_wrong_input_is_refused_before_anything_is_fitted(
     def never(*given: object) -> None:
         raise AssertionError("a method was fitted")
 
-    monkeypatch.setattr(comparison, "_measure", never)
+    monkeypatch.setattr(comparison, "measure", never)
     pattern = ".*".join(map(re.escape, message.split(".*")))
     with pytest.raises(ValueError, match=pattern):
         call()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         losses,
         metrics,
         paper,
+        ray,
         theory,
     )
     from shortlist.comparison import Comparison, compare
@@ -76,6 +77,7 @@ __all__ = [
     "losses",
     "metrics",
     "paper",
+    "ray",
     "theory",
     "__version__",
 ]
@@ -89,6 +91,7 @@ _MODULES = (
     "losses",
     "metrics",
     "paper",
+    "ray",
     "theory",
 )
 _HOME = {

@@ -110,6 +110,12 @@ class Comparison:
     """Which of the rows given these are, where `compare` chose them."""
     _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False, compare=False)
 
+    def add(self, part: Part) -> None:
+        """Take in what was found of a method."""
+        self.measured += part.measured
+        self.models[part.name], self._fitted[part.name] = part.model, part.fitted
+        self.curves[part.name] = part.curve
+
     def at(self, method: str, accuracy: float) -> Measured:
         """What was measured of a method at an accuracy."""
         for one in self.measured:
@@ -252,6 +258,63 @@ def compare(
     >>> found.measured[1].size < found.measured[0].size
     True
     """
+    plan = planned(
+        scores,
+        y,
+        features,
+        test=test,
+        accuracies=accuracies,
+        methods=methods,
+        calibration=calibration,
+        stages=stages,
+        max_epochs=max_epochs,
+        classes=classes,
+        random_state=random_state,
+    )
+    with track("methods", len(plan.methods), progress) as step:
+        for name in plan.methods:
+            plan.found.add(plan.measure(name))
+            step(name)
+    return plan.finished()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison that is to be made: the methods, and the rows for each purpose."""
+
+    found: Comparison
+    methods: dict[str, SetPredictor]
+    learned: Rows
+    kept: Rows | None
+    judged: Rows
+    rescored: tuple[str, ...]
+    """The scores that are tried on re-scored probabilities as well."""
+
+    def measure(self, name: str) -> Part:
+        rows = self.learned, self.kept, self.judged
+        return measure(name, self.methods[name], self.found.accuracies, *rows)
+
+    def finished(self) -> Comparison:
+        """What was found of all methods, and of those on re-scored probabilities."""
+        _add_rescored(self.found, self.learned, self.kept, self.judged, self.rescored)
+        return self.found
+
+
+def planned(
+    scores: ArrayLike | Ranking,
+    y: ArrayLike,
+    features: ArrayLike | None,
+    *,
+    test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None],
+    accuracies: Sequence[float],
+    methods: Mapping[str, SetPredictor] | None,
+    calibration: float | None,
+    stages: bool,
+    max_epochs: int | None,
+    classes: ArrayLike | None,
+    random_state: object,
+) -> Plan:
+    """Check everything that `compare` was given, and part the rows."""
     if np.ndim(accuracies) != 1 or not len(accuracies):
         raise ValueError(f"accuracies must be a list of at least one; got {accuracies!r}")
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
@@ -281,13 +344,8 @@ def compare(
     words += f"{len(kept[0]):,} to calibrate, " if kept else ""
     words += f"{len(judged[0]):,} to test, {known[0].n_classes} classes"
     found = Comparison(levels, words, len(judged[0]), row_numbers=numbers)
-    with track("methods", len(chosen), progress) as step:
-        for name, method in chosen.items():
-            _measure(found, name, method, learned, kept, judged)
-            step(name)
-    if methods is None or stages:
-        _add_rescored(found, learned, kept, judged, ("lac", "raps", "saps") if stages else ("lac",))
-    return found
+    rescored = ("lac", "raps", "saps") if stages else ("lac",) if methods is None else ()
+    return Plan(found, chosen, learned, kept, judged, rescored)
 
 
 def _check_methods(methods: object) -> None:
@@ -377,18 +435,30 @@ def _take(rows: Rows, which: NDArray[np.intp]) -> Rows:
     return ranking[which], y[which], x
 
 
-def _measure(
-    found: Comparison,
+@dataclass(frozen=True)
+class Part:
+    """What was found of one method."""
+
+    name: str
+    measured: list[Measured]
+    model: SetPredictor
+    curve: Frontier
+    fitted: Fitted
+
+
+def measure(
     name: str,
     method: SetPredictor,
+    accuracies: Sequence[float],
     learned: Rows,
     kept: Rows | None,
     judged: Rows,
-) -> None:
+) -> Part:
     """Fit a method, and measure it at every accuracy."""
     curves: list[Frontier] = []
+    found: list[Measured] = []
     fitted = Fitted({}, {}, judged)
-    for accuracy in found.accuracies:
+    for accuracy in accuracies:
         if not curves or _is_tuned(method):
             begun = time.monotonic()
             model = _fitted(method, accuracy, learned, kept)
@@ -397,10 +467,9 @@ def _measure(
             curves.append(curve)
         fitted.models[accuracy], fitted.curves[accuracy] = model, curve
         promised = kept is not None and _can_promise(model)
-        one = measured_at(name, model, accuracy, curve, judged, promised, seconds)
-        found.measured.append(one)
-    found.models[name], found._fitted[name] = model, fitted
-    found.curves[name] = curves[0] if len(curves) == 1 else _union(curves, name)
+        found.append(measured_at(name, model, accuracy, curve, judged, promised, seconds))
+    whole = curves[0] if len(curves) == 1 else _union(curves, name)
+    return Part(name, found, model, whole, fitted)
 
 
 def _is_tuned(method: SetPredictor) -> bool:
@@ -499,4 +568,5 @@ def _add_rescored(
             randomized=score != "lac",
             random_state=model.random_state,
         )
-        _measure(found, f"{score.upper()}, re-scored", method, own, *others)
+        name = f"{score.upper()}, re-scored"
+        found.add(measure(name, method, found.accuracies, own, *others))

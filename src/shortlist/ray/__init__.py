@@ -1,0 +1,14 @@
+"""Tables of any length on a Ray cluster: the same models, sets and promises.
+
+`shortlist.ray.fit`, `calibrate`, `predict_set` and `compare` take paths of Parquet files. Needs
+`pip install 'shortlist[ray]'`. Ray is found, or started on this machine, when it is first used.
+"""
+
+from __future__ import annotations
+
+from shortlist.ray._calibrate import calibrate
+from shortlist.ray._compare import compare
+from shortlist.ray._fit import fit
+from shortlist.ray._predict import Predicted, predict_set
+
+__all__ = ["Predicted", "calibrate", "compare", "fit", "predict_set"]

@@ -1,0 +1,420 @@
+"""A fit on a cluster: workers that learn together, each from its part of a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load, save
+from sklearn.base import clone
+from torch import Tensor
+
+from shortlist import _scratch
+from shortlist._arrays import ArrayLike, check_count
+from shortlist._settings import seed_of
+from shortlist._together import Alone, Group, fitting_together
+from shortlist._warnings import warn
+from shortlist.conformal import SplitConformal
+from shortlist.ranking import Ranking
+from shortlist.ray._calibrate import calibrate_table
+from shortlist.ray._cluster import connect, cores, spread
+from shortlist.ray._compare import SAMPLE, draw
+from shortlist.ray._table import Drawn, Paths, Piece, Table
+from shortlist.rows import Rows
+from shortlist.scores import score_type
+from shortlist.selectors import FixedSelector, PlugInSelector, SetPredictor, Shortlister
+from shortlist.selectors._promise import NestedSelector
+
+MODEL, STAGES = "model.pickle", "stages"
+EVERY = 5.0
+"""Seconds between checkpoints, at least."""
+
+
+def fit(
+    dataset: Paths,
+    model: SetPredictor | None = None,
+    *,
+    classes: ArrayLike | None = None,
+    n_classes: int | None = None,
+    on_bad_rows: str = "raise",
+    workers: int | None = None,
+    threads: int = 1,
+    use_gpu: bool = False,
+    storage: str | os.PathLike[str] | None = None,
+    max_failures: int = 10,
+    address: str | None = None,
+) -> SetPredictor:
+    """Fit a method to the rows of a table, on a cluster.
+
+    Networks are trained data-parallel, on Ray Train: each worker lays out its part of the rows on
+    its own disk, and gradients are averaged over all. The batch is that of one process, shared out.
+    State is kept from epoch to epoch, so that a worker that dies costs time and nothing else.
+    Methods without networks learn their few parameters from 200,000 rows. Then all rows that were
+    kept for it calibrate, as `shortlist.ray.calibrate` does.
+
+    Parameters
+    ----------
+    dataset : path, or several
+        Parquet files, or folders of them, with labels `y`; see `shortlist.ray.predict_set`.
+    model : set predictor, optional
+        Not fitted, and not changed; default: a `Shortlister`. `calibration` says which share of
+        the rows is kept to make promises.
+    classes : array-like, optional
+        Names of all classes, in the order of the scores. Default: labels that are numbers count
+        the classes from 0; of others, all that occur, sorted.
+    n_classes : int, optional
+        How many classes there are, for candidates that are numbers; default: as occur.
+    on_bad_rows, threads, address
+        See `shortlist.ray.predict_set`.
+    workers : int, optional
+        How many processes learn together; default: as many as the cluster has cores.
+    use_gpu : bool
+        A GPU for each of them.
+    storage : path, optional
+        Where checkpoints are kept: a folder that all workers see. Default: a temporary one, for a
+        cluster of one machine.
+    max_failures : int
+        How often workers may die.
+
+    Returns
+    -------
+    A fitted model of the same kind: to be saved, loaded and exported as any other.
+    """
+    chosen: SetPredictor = clone(Shortlister() if model is None else model)
+    table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
+    connect(address)
+    workers = cores() // threads if workers is None else check_count(workers, "workers")
+    seed = seed_of(chosen.random_state) if hasattr(chosen, "random_state") else 0
+    share = chosen.get_params().get("calibration")
+    # A method that has nothing to learn calibrates with all rows.
+    learns = not isinstance(chosen, NestedSelector) or chosen._learns()
+    kept = None if share is None or not learns else Drawn(float(share), seed)
+    names = _names(table, classes, n_classes, workers, threads)
+    sample = draw(table, SAMPLE, names.classes, seed, workers, threads, without=kept)
+    ranking = names.ranking(sample)
+    kind = score_type(ranking, chosen.score_type)
+    given = chosen.get_params(deep=False)
+    chosen.set_params(score_type=kind)
+    if "calibration" in given:
+        chosen.set_params(calibration=None)
+    if isinstance(chosen, SplitConformal | PlugInSelector | FixedSelector):
+        assert sample.y is not None
+        chosen.fit(ranking, sample.y, sample.features, classes=names.of_columns)
+    else:
+        work = LearnTogether(table, chosen, names, kept, workers, threads, EVERY)
+        chosen = _trained(work, use_gpu, storage, max_failures)
+    chosen.set_params(**{n: given[n] for n in ("score_type", "calibration") if n in given})
+    if share is not None and isinstance(chosen, NestedSelector):
+        settings = {"workers": workers, "threads": threads, "address": address}
+        calibrate_table(table, chosen, kept=kept, **settings)  # type: ignore[arg-type]
+    return chosen
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the classes are called, and how many there are."""
+
+    classes: NDArray[np.generic] | None
+    """All labels there can be; None: not known."""
+    dense: bool
+    depth: int | None
+    """How long the longest list of candidates is, if it is known."""
+
+    @property
+    def of_columns(self) -> NDArray[np.generic] | None:
+        """Names of the columns, where they have any."""
+        return None if self.classes is None or _numbered(self.classes) else self.classes
+
+    def ranking(self, rows: Rows) -> Ranking:
+        given = rows.given(self.classes)
+        return given if isinstance(given, Ranking) else Ranking.from_scores(given)
+
+
+def _numbered(classes: NDArray[np.generic]) -> bool:
+    return classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(len(classes)))
+
+
+def _names(
+    table: Table,
+    classes: ArrayLike | None,
+    n_classes: int | None,
+    workers: int,
+    threads: int,
+) -> Names:
+    """The classes of a table: as given, as its schema says, or as they occur."""
+    if classes is not None:
+        return Names(np.asarray(classes), table.dense, table.width)
+    if n_classes is not None:
+        return Names(np.arange(check_count(n_classes, "n_classes")), table.dense, table.width)
+    if table.dense and table.width is not None and table.numbered:
+        return Names(np.arange(table.width), True, table.width)
+    found: set[Any] = set()
+    for _, labels in spread(OccurringLabels(table), table.pieces, workers=workers, threads=threads):
+        found |= labels
+    if all(isinstance(label, int) for label in found):
+        return Names(np.arange(max(found) + 1), table.dense, table.width)
+    return Names(np.array(sorted(map(str, found))), table.dense, table.width)
+
+
+@dataclass(frozen=True)
+class OccurringLabels:
+    """The work of one task: which labels there are in a piece."""
+
+    table: Table
+
+    def __call__(self, piece: Piece) -> set[Any]:
+        found: set[Any] = set()
+        for block in self.table.read(piece, None):
+            if block.rows.y is not None:
+                found |= set(np.unique(block.rows.y).tolist())
+            if isinstance(block.rows.labels, np.ndarray):
+                found |= set(np.unique(block.rows.labels).tolist())
+            elif block.rows.labels is not None:
+                found |= {label for row in block.rows.labels for label in row}
+        return found - {-1, None}
+
+
+@dataclass(frozen=True)
+class LearnTogether:
+    """The work of each of several processes."""
+
+    table: Table
+    model: SetPredictor
+    names: Names
+    kept: Drawn | None
+    workers: int
+    threads: int
+    every: float
+    """Seconds between checkpoints."""
+
+    def __call__(self, group: Alone) -> SetPredictor:
+        with fitting_together(group):
+            wrong, gathered = None, None
+            try:
+                gathered = self._gathered(group)
+            except (ValueError, OSError) as error:
+                wrong = str(error)
+            for words in group.each(wrong):  # all of them end, or none
+                if words is not None:
+                    raise ValueError(words)
+            assert gathered is not None
+            rows, skipped = gathered
+            bad = group.total(skipped)
+            if bad and not group.rank:
+                warn(f"{bad:,} bad rows were left out")
+            ranking = self.names.ranking(rows)
+            if not ranking.is_dense:
+                ranking = _deeper(ranking, group.largest(ranking.depth))
+            assert rows.y is not None
+            self.model.fit(ranking, rows.y, rows.features, classes=self.names.of_columns)
+        rescorer = getattr(self.model, "_rescorer", None)
+        if rescorer is not None:  # of the rows of this process, for whose scores nobody will ask
+            rescorer.folds = rescorer.folds[:0].clone()
+            rescorer.index = rescorer.index[:0].clone()
+        return self.model
+
+    def _gathered(self, group: Alone) -> tuple[Rows, int]:
+        """This process's part of the rows, large matrices in scratch files; how many are bad."""
+        first, last = (at * self.table.rows // group.workers for at in (group.rank, group.rank + 1))
+        found, skipped = _Gathered(last - first), 0
+        for piece in self.table.pieces:
+            if piece.start + piece.rows <= first or piece.start >= last:
+                continue
+            for block in self.table.read(piece, self.names.classes):
+                numbers = block.numbers - piece.first + piece.start
+                mine = (numbers >= first) & (numbers < last)
+                if self.kept is not None:
+                    mine &= ~self.kept.of(numbers)
+                skipped += block.skipped
+                if mine.any():
+                    found.add(block.rows[mine])
+        return found.rows(), skipped
+
+
+class _Gathered:
+    """Rows that come a block after the other, in tables as long as there can be any."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.done = most, 0
+        self.tables: dict[str, NDArray[Any]] = {}
+        self.labels: list[NDArray[Any]] = []
+        self.ragged: list[Rows] = []
+        self.like: Rows | None = None
+
+    def add(self, rows: Rows) -> None:
+        self.like = rows
+        assert rows.y is not None
+        if not all(isinstance(v, np.ndarray | None) for v in (rows.scores, rows.labels)):
+            self.ragged.append(rows)  # lists of any length
+            return
+        end = self.done + len(rows)
+        for name in ("scores", "labels", "features"):
+            values = getattr(rows, name)
+            if values is not None:
+                self._table(name, values)[self.done : end] = values
+        self.labels.append(rows.y)
+        self.done = end
+
+    def _table(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        if name not in self.tables:
+            shape = (self.most, values.shape[1])
+            small = values.dtype.itemsize * self.most * values.shape[1] <= _scratch.IN_MEMORY
+            make: Callable[..., NDArray[Any]] = np.empty if small else _scratch.scratch
+            self.tables[name] = make(shape, values.dtype)
+        return self.tables[name]
+
+    def rows(self) -> Rows:
+        if self.like is None:
+            raise ValueError("there are fewer rows to learn from than workers; take fewer workers")
+        if self.ragged:
+            whole = [self._whole()] if self.done else []
+            return Rows.together([*whole, *self.ragged])
+        return self._whole()
+
+    def _whole(self) -> Rows:
+        assert self.like is not None
+        cut = {name: table[: self.done] for name, table in self.tables.items()}
+        return Rows(
+            cut["scores"],
+            cut.get("labels"),
+            np.concatenate(self.labels),
+            cut.get("features"),
+            name=self.like.name,
+            feature_names=self.like.feature_names,
+        )
+
+
+def _deeper(ranking: Ranking, depth: int) -> Ranking:
+    """A ranking of candidates with room for longer lists, which other processes have."""
+    listed = ranking.top(depth)
+    same = {"classes": ranking.classes, "kind": ranking.kind}
+    return Ranking(depth=depth, listed=listed, **same)  # type: ignore[arg-type]
+
+
+class TrainGroup(Group):
+    """The workers of a Ray Train run, which keeps the state of their trainings."""
+
+    def __init__(self, every: float) -> None:
+        import ray.train
+
+        super().__init__()
+        self.every = every
+        self.stages: dict[str, bytes] = {}
+        self.saved = time.monotonic()
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is not None:
+            with checkpoint.as_directory() as folder:
+                for file in Path(folder, STAGES).glob("*"):
+                    self.stages[file.name] = file.read_bytes()
+
+    def store(self, what: str) -> TrainStore:
+        return TrainStore(self, what.replace(" ", "-").replace("/", "-"))
+
+    def keep(self, name: str, state: bytes) -> None:
+        """Keep the state of a training, if it is time to; all processes at once."""
+        import ray.train
+
+        self.stages[name] = state
+        if not self.share(time.monotonic() - self.saved > self.every):
+            return
+        self.saved = time.monotonic()
+        with tempfile.TemporaryDirectory() if not self.rank else nullcontext("") as folder:
+            checkpoint = None
+            if not self.rank:
+                Path(folder, STAGES).mkdir()
+                for stage, held in self.stages.items():
+                    Path(folder, STAGES, stage).write_bytes(held)
+                checkpoint = ray.train.Checkpoint.from_directory(folder)
+            ray.train.report({"stages": len(self.stages)}, checkpoint=checkpoint)
+
+
+class TrainStore:
+    """The state of one training in the checkpoints of its run."""
+
+    def __init__(self, group: TrainGroup, name: str) -> None:
+        self.group, self.name = group, name
+
+    def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
+        held = self.group.stages.get(self.name)
+        if held is None:
+            return None
+        tensors = {name: value.to(device) for name, value in load(held).items()}
+        notes = bytes(tensors.pop("notes").cpu().numpy()).decode()
+        return tensors, json.loads(notes)
+
+    def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
+        copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
+        text = torch.frombuffer(bytearray(json.dumps(notes).encode()), dtype=torch.uint8)
+        self.group.keep(self.name, save({**copies, "notes": text}))
+
+    def remove(self) -> None:
+        """It stays, so that what comes after can begin where this ended."""
+
+
+def _run(config: dict[str, Any]) -> None:
+    """What each worker of Ray Train does."""
+    import ray.train
+
+    work: LearnTogether = pickle.loads(config["work"])
+    torch.set_num_threads(work.threads)
+    group = TrainGroup(work.every)
+    try:
+        found: object = work(group)
+    except (ValueError, FloatingPointError) as error:  # in all of them alike: nothing to try again
+        found = f"{type(error).__name__}: {error}"
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = None
+        if not group.rank:
+            Path(folder, MODEL).write_bytes(pickle.dumps(found))
+            checkpoint = ray.train.Checkpoint.from_directory(folder)
+        ray.train.report({"done": True}, checkpoint=checkpoint)
+
+
+def _trained(
+    work: LearnTogether,
+    use_gpu: bool,
+    storage: str | os.PathLike[str] | None,
+    max_failures: int,
+) -> SetPredictor:
+    """The model that the workers come to."""
+    import ray
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    packed: bytes = ray.cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    needs = {"CPU": float(work.threads)} | ({"GPU": 1.0} if use_gpu else {})
+    with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
+        trainer = TorchTrainer(
+            _run,
+            train_loop_config={"work": packed},
+            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=work.workers, use_gpu=use_gpu, resources_per_worker=needs
+            ),
+            run_config=RunConfig(
+                name=f"shortlist-{time.time_ns()}",
+                storage_path=os.fspath(folder if storage is None else storage),
+                failure_config=FailureConfig(max_failures=max_failures),
+                checkpoint_config=CheckpointConfig(num_to_keep=2),
+            ),
+        )
+        result = trainer.fit()
+        assert result.checkpoint is not None
+        with result.checkpoint.as_directory() as held:
+            found = pickle.loads(Path(held, MODEL).read_bytes())
+    if isinstance(found, str):
+        kind, _, words = found.partition(": ")
+        raise (FloatingPointError if kind == "FloatingPointError" else ValueError)(words)
+    assert isinstance(found, SetPredictor)
+    return found

@@ -1,0 +1,115 @@
+"""Parquet tables: what is read, and what is said of those that are not right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tables import SCORES, Y, lists
+
+from shortlist.ray._table import Table, wrong_rows
+from shortlist.rows import Rows
+
+CLASSES = np.arange(12)
+
+
+def test_pieces_are_all_rows_in_order(dense: Path) -> None:
+    table = Table.open(dense, needs_y=True, piece_rows=3000)
+    assert table.rows == len(Y) == sum(piece.rows for piece in table.pieces)
+    assert [piece.start for piece in table.pieces] == np.cumsum(
+        [0, *(piece.rows for piece in table.pieces[:-1])]
+    ).tolist()
+    assert len({piece.title for piece in table.pieces}) == len(table.pieces) == 12
+    assert (table.width, table.dense, table.has_y, table.has_features) == (12, True, True, True)
+    read = [block for piece in table.pieces for block in table.read(piece, CLASSES, rows=700)]
+    np.testing.assert_array_equal(np.concatenate([b.rows.scores for b in read]), SCORES)
+    np.testing.assert_array_equal(np.concatenate([b.rows.y for b in read]), Y)
+    assert [b.numbers[0] for b in read[:3]] == [0, 700, 1400]
+
+
+def test_kept_columns_come_along(dense: Path) -> None:
+    table = Table.open([dense / "part-1.parquet"], needs_y=False, extra=["id"])
+    block = next(table.read(table.pieces[0], CLASSES, extra=["id"], rows=10))
+    assert block.extra["id"].to_pylist()[0] == "row 8000"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"score": [1.0]}, "has no column named scores, a list of numbers in each row; it has"),
+        ({"scores": [1.0], "y": [0]}, "scores is double, but must be a list of numbers"),
+        ({"scores": [["a"]], "y": [0]}, "must be a list of numbers"),
+        ({"scores": [[1.0]]}, "no column named y, the right labels, which are needed"),
+        ({"scores": [[1.0]], "labels": [[0.5]], "y": [0]}, "a list of whole numbers or names"),
+    ],
+)
+def test_a_wrong_schema_is_told_before_any_work(tmp_path: Path, columns, words) -> None:
+    parquet.write_table(pa.table(columns), tmp_path / "one.parquet")
+    with pytest.raises(ValueError, match=words):
+        Table.open(tmp_path, needs_y=True)
+
+
+def test_files_that_differ(tmp_path: Path) -> None:
+    for k, width in enumerate((3, 4)):
+        table = pa.table({"scores": lists(np.ones((2, width))), "y": [0, 1]})
+        parquet.write_table(table, tmp_path / f"{k}.parquet")
+    with pytest.raises(ValueError, match=r"scores is .*\[4\] in 1.parquet, but .*\[3\] in 0"):
+        Table.open(tmp_path, needs_y=True)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no file or folder at"):
+        Table.open(tmp_path / "none", needs_y=False)
+    with pytest.raises(ValueError, match="no Parquet file in the folder"):
+        Table.open(tmp_path, needs_y=False)
+    (tmp_path / "bad.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"bad\.parquet is not a readable Parquet file"):
+        Table.open(tmp_path, needs_y=False)
+    with pytest.raises(ValueError, match="on_bad_rows must be one of 'raise', 'skip'"):
+        Table.open(tmp_path, needs_y=False, on_bad_rows="drop")
+
+
+def spoilt(folder: Path) -> Path:
+    """Rows of which four are bad, each in another way."""
+    scores = np.full((10, 3), 1 / 3)
+    scores[2, 1] = np.nan
+    y = pa.array([0, 1, 2, 0, None, 7, 0, 1, 2, 0])
+    values = pa.array(scores.ravel())
+    column = pa.FixedSizeListArray.from_arrays(
+        values, 3, mask=pa.array([False] * 8 + [True, False])
+    )
+    parquet.write_table(pa.table({"scores": column, "y": y}), folder / "rows.parquet")
+    return folder
+
+
+def test_bad_rows_are_named(tmp_path: Path) -> None:
+    table = Table.open(spoilt(tmp_path), needs_y=True)
+    words = r'rows.parquet, row 4: y is missing; mend it, or .*on_bad_rows="skip"'
+    with pytest.raises(ValueError, match=words):
+        list(table.read(table.pieces[0], np.arange(3)))
+    for rows, words in ((4, "row 2: scores hold nan at place 1"), (1, "row 2: scores")):
+        with pytest.raises(ValueError, match=words):
+            list(table.read(table.pieces[0], np.arange(3), rows=rows))
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = Table.open(spoilt(tmp_path), needs_y=True, on_bad_rows="skip")
+    for rows in (1, 3, 50):
+        blocks = list(table.read(table.pieces[0], np.arange(3), rows=rows))
+        kept = np.concatenate([block.numbers for block in blocks])
+        assert kept.tolist() == [0, 1, 3, 6, 7, 9]
+        assert sum(block.skipped for block in blocks) == 4
+        assert sum(len(block.rows) for block in blocks) == 6
+
+
+def test_labels_of_candidates_that_are_no_classes() -> None:
+    rows = Rows(np.ones((3, 2)), np.array([[0, 1], [3, 0], [1, -1]]), np.array([0, 0, 9]))
+    found = wrong_rows(rows, np.arange(3))
+    assert found == {
+        1: "labels hold 3, and there are 3 classes, counted from 0",
+        2: "y is np.int64(9), which is not one of 3 classes",
+    }
+    assert wrong_rows(rows, None) == {}
