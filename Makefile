@@ -38,7 +38,7 @@ bench: $(DONE) $(PEERS)
 
 # The essential rows of the results, into README.md.
 bench-table: $(DONE)
-	$(BIN)/python $(SPEED)/table.py --readme
+	$(BIN)/python $(SPEED)/table.py --paste
 
 setup: $(DONE)
 

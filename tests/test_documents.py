@@ -19,6 +19,7 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", *PAGES]
 WITHOUT_SNIPPETS = [
     "docs/index.md",
     "docs/commands.md",
+    "docs/speed.md",
     "docs/map.md",
     "docs/theory.md",
     "docs/paper.md",
@@ -47,6 +48,8 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """In order, in one namespace for each document."""
     if "hugging-face" in name:
         pytest.importorskip("transformers")
+    if "scale" in name:
+        pytest.importorskip("ray")
     found = snippets(text_of(name))
     assert found, f"{name} has no Python snippets"
     monkeypatch.chdir(tmp_path)

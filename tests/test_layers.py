@@ -24,6 +24,7 @@ ROWS: list[tuple[str, set[str]]] = [
             "_lazy",
             "_scratch",
             "_tables",
+            "_together",
             "_progress",
             "_version",
             "_warnings",

@@ -1,7 +1,7 @@
 """Tables of the results: all of them as text, and the essential rows for the README.
 
 python benchmarks/speed/table.py              # prints all
-python benchmarks/speed/table.py --readme     # pastes the essential rows (`make bench-table`)
+python benchmarks/speed/table.py --paste      # pastes the essential rows (`make bench-table`)
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from growth import curves, slope
 from works import CONFORMAL, WORKS
 
 HERE = Path(__file__).parent
-README = HERE.parent.parent / "README.md"
+ROOT = HERE.parent.parent
+PAGES = ROOT / "README.md", ROOT / "docs" / "speed.md"
 MARKS = "<!-- bench -->", "<!-- /bench -->"
 NAMES = {"mapie": "MAPIE", "torchcp": "TorchCP", "puncc": "puncc", "crepes": "crepes"}
 Results = list[dict[str, Any]]
@@ -24,11 +26,13 @@ Results = list[dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--readme", action="store_true", help="paste into README.md")
+    parser.add_argument("--paste", action="store_true", help="into README.md and docs/speed.md")
     given = parser.parse_args()
     kept = json.loads((HERE / "results.json").read_text())
-    if given.readme:
-        paste(README, essential(kept))
+    if given.paste:
+        for page in PAGES:
+            paste(page, essential(kept))
+        shutil.copy(HERE / "growth.png", ROOT / "docs" / "images")
     else:
         print(printed(kept))
 

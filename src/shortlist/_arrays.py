@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import partial
+from itertools import pairwise
 from threading import Thread
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 Array: TypeAlias = "NDArray[np.generic] | Tensor"
 ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
 Kind: TypeAlias = Literal["numpy", "torch"]
+Result = TypeVar("Result")
 
 BLOCK_ELEMENTS = 1 << 20
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
@@ -170,24 +171,40 @@ def sort_values(x: Tensor) -> Tensor:
         return torch.sort(x, dim=-1).values
     exact = x if x.dtype in (torch.float32, torch.float64, torch.int64) else x.to(torch.float32)
     array = exact.contiguous().numpy()
-    threads = torch.get_num_threads()
-    if array.ndim == 1 or array.size < SMALL or threads == 1:
-        return torch.from_numpy(np.sort(array, axis=-1)).to(x.dtype)
+    if array.ndim == 1:
+        return torch.from_numpy(np.sort(array)).to(x.dtype)
     out = np.empty_like(array)
-    parts = zip(np.array_split(array, threads), np.array_split(out, threads), strict=True)
-    first, *others = [partial(_sort_into, *part) for part in parts]
-    at_work = [Thread(target=other) for other in others]
-    for thread in at_work:
-        thread.start()
-    first()
-    for thread in at_work:
-        thread.join()
+
+    def sort(rows: slice) -> None:
+        out[rows] = array[rows]
+        out[rows].sort()
+
+    in_threads(sort, len(array), array.size)
     return torch.from_numpy(out).to(x.dtype)
 
 
-def _sort_into(rows: NDArray[np.generic], out: NDArray[np.generic]) -> None:
-    out[:] = rows
-    out.sort()
+def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Result]:
+    """What some work in NumPy makes of parts of the rows, of `size` values in all: one part for
+    each thread that torch has, if there is enough to do.
+
+    >>> in_threads(lambda part: part.stop - part.start, 5, size=10)
+    [5]
+    """
+    threads = 1 if size < SMALL else min(torch.get_num_threads(), rows)
+    ends = [rows * k // threads for k in range(threads + 1)]
+    parts = [slice(a, b) for a, b in pairwise(ends)]
+    found: dict[int, Result] = {}
+
+    def do(k: int) -> None:
+        found[k] = work(parts[k])
+
+    at_work = [Thread(target=do, args=(k,)) for k in range(1, threads)]
+    for thread in at_work:
+        thread.start()
+    do(0)
+    for thread in at_work:
+        thread.join()
+    return [found[k] for k in range(threads)]
 
 
 class Picked:

@@ -129,22 +129,24 @@ def _extent(file: Path) -> tuple[int, int]:
 
 
 class _Gathered:
-    """A matrix in a scratch file, of which a part after the other comes."""
+    """A matrix, of which a part after the other comes."""
 
     def __init__(self, rows: int, first: object, what: str, name: str) -> None:
         part = np.asarray(first)
         # Whole numbers may have gaps further on, which makes them floating-point ones.
-        dtype = part.dtype if part.dtype.kind == "f" else np.float64
-        self.whole = _scratch.scratch((rows, part.shape[1]), dtype)
-        self.done, self.what, self.name = 0, what, name
-        self.add(part)
+        part = part if part.dtype.kind == "f" else part.astype(np.float64)
+        self._rows = _scratch.Filling(rows, part)
+        self.what, self.name = what, name
 
     def add(self, part: object) -> None:
         given = np.asarray(part)
-        if given.shape[1:] != self.whole.shape[1:]:
+        if not self._rows.fits(given):
             raise _Wrong(f"{self.name}: {self.what} differ in length from row to row")
-        self.whole[self.done : self.done + len(given)] = given
-        self.done += len(given)
+        self._rows.add(given)
+
+    @property
+    def whole(self) -> NDArray[np.generic]:
+        return self._rows.whole()
 
 
 class _Wrong(ValueError):

@@ -66,3 +66,32 @@ def picked(array: NDArray[np.generic], rows: NDArray[np.intp]) -> NDArray[np.gen
     for start in range(0, len(rows), step):
         found[start : start + step] = array[rows[start : start + step]]
     return found
+
+
+class Filling:
+    """A matrix of at most so many rows, of which a part after the other comes.
+
+    >>> found = Filling(5, np.ones((2, 3)))
+    >>> found.add(np.zeros((1, 3)))
+    >>> found.whole().shape
+    (3, 3)
+    """
+
+    def __init__(self, most: int, first: NDArray[np.generic]) -> None:
+        shape = (most, first.shape[1])
+        small = prod(shape) * first.dtype.itemsize <= IN_MEMORY
+        self._table: NDArray[np.generic] = (np.empty if small else scratch)(shape, first.dtype)
+        self._done = 0
+        self.add(first)
+
+    def fits(self, part: NDArray[np.generic]) -> bool:
+        """Whether rows are as long as those before."""
+        return part.shape[1:] == self._table.shape[1:]
+
+    def add(self, part: NDArray[np.generic]) -> None:
+        self._table[self._done : self._done + len(part)] = part
+        self._done += len(part)
+
+    def whole(self) -> NDArray[np.generic]:
+        """All rows that came."""
+        return self._table[: self._done]

@@ -14,7 +14,9 @@ from tables import write
 def cluster() -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="these tests need shortlist[ray]")
     os.environ["RAY_DEDUP_LOGS"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    if not ray.is_initialized():
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        ray.init(num_cpus=2, include_dashboard=False, **quiet)
     yield
     ray.shutdown()
 

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 from tables import SCORES, Y, lists
 
+from shortlist.ray._fit import _Gathered
 from shortlist.ray._table import Table, wrong_rows
 from shortlist.rows import Rows
 
@@ -113,3 +114,21 @@ def test_labels_of_candidates_that_are_no_classes() -> None:
         2: "y is np.int64(9), which is not one of 3 classes",
     }
     assert wrong_rows(rows, None) == {}
+
+
+def test_lists_of_other_lengths_in_other_blocks() -> None:
+    gathered = _Gathered(9)
+    for length in (3, 5, 3):
+        rows = Rows(
+            np.ones((3, length)), np.tile(np.arange(length), (3, 1)), np.zeros(3, dtype=int)
+        )
+        gathered.add(rows)
+    found = gathered.rows()
+    assert sorted(map(len, found.scores)) == [3] * 6 + [5] * 3
+    assert len(found.y) == 9
+    assert found.given(np.arange(6)).depth == 5
+
+
+def test_what_is_no_path() -> None:
+    with pytest.raises(ValueError, match=r"got a dict\. A Ray dataset is written to such files"):
+        Table.open({}, needs_y=False)

@@ -204,7 +204,7 @@ def predict(
             _method_of(predictor).set_params(on_unreachable=on_unreachable)
         if ray is not None:
             _predict_on_ray(
-                _method_of(predictor),
+                predictor,
                 data,
                 output,
                 as_json=as_json,
@@ -245,9 +245,7 @@ def predict(
     say(text, found, as_json, err=output == "-")
 
 
-def _predict_on_ray(
-    predictor: SetPredictor, data: str, output: str, *, as_json: bool, **asked: Any
-) -> None:
+def _predict_on_ray(predictor: Any, data: str, output: str, *, as_json: bool, **asked: Any) -> None:
     """Write sets on a cluster, and say what was done."""
     from shortlist.ray import predict_set
 

@@ -7,7 +7,6 @@ import os
 import pickle
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,53 +245,43 @@ class _Gathered:
     """Rows that come a block after the other, in tables as long as there can be any."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.done = most, 0
-        self.tables: dict[str, NDArray[Any]] = {}
-        self.labels: list[NDArray[Any]] = []
+        self.most = most
+        self.tables: dict[str, _scratch.Filling] = {}
+        self.y: list[NDArray[Any]] = []
         self.ragged: list[Rows] = []
         self.like: Rows | None = None
 
     def add(self, rows: Rows) -> None:
         self.like = rows
         assert rows.y is not None
-        if not all(isinstance(v, np.ndarray | None) for v in (rows.scores, rows.labels)):
+        if not self._fits(rows.scores) or not isinstance(rows.labels, np.ndarray | None):
             self.ragged.append(rows)  # lists of any length
             return
-        end = self.done + len(rows)
         for name in ("scores", "labels", "features"):
             values = getattr(rows, name)
-            if values is not None:
-                self._table(name, values)[self.done : end] = values
-        self.labels.append(rows.y)
-        self.done = end
+            if values is None:
+                continue
+            if name in self.tables:
+                self.tables[name].add(values)
+            else:
+                self.tables[name] = _scratch.Filling(self.most, values)
+        self.y.append(rows.y)
 
-    def _table(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        if name not in self.tables:
-            shape = (self.most, values.shape[1])
-            small = values.dtype.itemsize * self.most * values.shape[1] <= _scratch.IN_MEMORY
-            make: Callable[..., NDArray[Any]] = np.empty if small else _scratch.scratch
-            self.tables[name] = make(shape, values.dtype)
-        return self.tables[name]
+    def _fits(self, scores: object) -> bool:
+        """Whether lists are as long as those that came first."""
+        if not isinstance(scores, np.ndarray):
+            return False
+        return "scores" not in self.tables or self.tables["scores"].fits(scores)
 
     def rows(self) -> Rows:
         if self.like is None:
             raise ValueError("there are fewer rows to learn from than workers; take fewer workers")
-        if self.ragged:
-            whole = [self._whole()] if self.done else []
-            return Rows.together([*whole, *self.ragged])
-        return self._whole()
-
-    def _whole(self) -> Rows:
-        assert self.like is not None
-        cut = {name: table[: self.done] for name, table in self.tables.items()}
-        return Rows(
-            cut["scores"],
-            cut.get("labels"),
-            np.concatenate(self.labels),
-            cut.get("features"),
-            name=self.like.name,
-            feature_names=self.like.feature_names,
-        )
+        if not self.y:
+            return Rows.together(self.ragged)
+        whole = {name: table.whole() for name, table in self.tables.items()}
+        y, names = np.concatenate(self.y), self.like.feature_names
+        found = Rows(**whole, y=y, name=self.like.name, feature_names=names)  # type: ignore[arg-type]
+        return Rows.together([found, *self.ragged]) if self.ragged else found
 
 
 def _deeper(ranking: Ranking, depth: int) -> Ranking:

@@ -139,6 +139,11 @@ def predict_set(
         extra=keep,
         piece_rows=check_count(rows_per_file, "rows_per_file"),
     )
+    if not isinstance(model, SetPredictor):
+        raise ValueError(
+            f"a {type(model).__name__} makes its own scores; on a cluster scores are given: take "
+            "a set predictor, such as model.method_ of a ShortlistClassifier"
+        )
     asked: dict[str, object] = {
         "accuracy": accuracy,
         "delta": delta,
@@ -185,11 +190,13 @@ def predict_set(
 
 def _same(piece: Piece, note: dict[str, Any] | None) -> bool:
     """Whether a file of sets is that of a piece."""
-    return note is not None and (note["file"], note["first"], note["came"]) == (
-        piece.name,
-        piece.first,
-        piece.rows,
-    )
+    return note is not None and all(note[k] == v for k, v in _note(piece).items())
+
+
+def _note(piece: Piece) -> dict[str, object]:
+    """Which rows a file of sets is of."""
+    whence = {"file": piece.name, "written": piece.stamp}
+    return {**whence, "first": piece.first, "came": piece.rows}
 
 
 def _identity(model: SetPredictor, point: dict[str, object], keep: Sequence[str]) -> str:
@@ -230,12 +237,7 @@ class PredictPiece:
         import pyarrow as pa
         from pyarrow import parquet
 
-        note: dict[str, object] = {
-            "identity": self.identity,
-            "file": piece.name,
-            "first": piece.first,
-            "came": piece.rows,
-        }
+        note = {"identity": self.identity, **_note(piece)}
         rows = labels = hits = skipped = 0
         with self.target.writing(piece.title) as file:
             writer: parquet.ParquetWriter | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from shortlist.rows import BLOCK_ROWS, Rows, from_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileInfo, FileSystem
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 PIECE_ROWS = 500_000
@@ -45,6 +45,8 @@ class Piece:
     start: int
     """… and in the whole table."""
     rows: int
+    stamp: str = ""
+    """When the file was written, and how long it is."""
 
     @property
     def title(self) -> str:
@@ -111,7 +113,8 @@ class Table:
         filesystem, files = _found(paths)
         pieces: list[Piece] = []
         known: tuple[str, pa.Schema] | None = None
-        for path, name in files:
+        for info, name in files:
+            path, stamp = info.path, f"{info.size} bytes, {info.mtime_ns}"
             try:
                 with parquet.ParquetFile(path, filesystem=filesystem) as opened:
                     about, schema = opened.metadata, opened.schema_arrow
@@ -122,7 +125,9 @@ class Table:
                 _check(schema, name, needs_y, extra)
                 known = name, schema
             _check_alike(schema, name, known[1], known[0], extra)
-            pieces += _cut(path, name, about, sum(piece.rows for piece in pieces), piece_rows)
+            start = sum(piece.rows for piece in pieces)
+            cut = _cut(path, name, about, start, piece_rows)
+            pieces += [replace(piece, stamp=stamp) for piece in cut]
         if known is None or not pieces:
             raise ValueError(f"there are no rows in the Parquet files at {_shown(paths)}")
         schema = known[1]
@@ -287,14 +292,19 @@ def _missing(table: pa.Table, columns: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
-def _found(paths: Paths) -> tuple[FileSystem, list[tuple[str, str]]]:
-    """The file system, and the path and the name of each Parquet file, in order."""
+def _found(paths: Paths) -> tuple[FileSystem, list[tuple[FileInfo, str]]]:
+    """The file system, and what and how each Parquet file is called, in order."""
     from pyarrow import fs
 
+    if not isinstance(paths, str | os.PathLike | list | tuple):
+        raise ValueError(
+            f"paths of Parquet files are needed; got a {type(paths).__name__}. A Ray dataset is "
+            "written to such files by dataset.write_parquet(path)"
+        )
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise ValueError("no path came: give a Parquet file, or a folder of them")
-    files: list[tuple[str, str]] = []
+    files: list[tuple[FileInfo, str]] = []
     system: fs.FileSystem | None = None
     for one in given:
         text = os.fspath(one)
@@ -306,14 +316,15 @@ def _found(paths: Paths) -> tuple[FileSystem, list[tuple[str, str]]]:
         if about.type == fs.FileType.NotFound:
             raise FileNotFoundError(f"there is no file or folder at {text!r}")
         if about.type == fs.FileType.File:
-            files.append((inner, inner.rsplit("/", 1)[-1]))
+            files.append((about, inner.rsplit("/", 1)[-1]))
             continue
         inside = here.get_file_info(fs.FileSelector(inner, recursive=True))
-        held = sorted(i.path for i in inside if i.is_file and _is_data(i.path, inner))
+        held = [info for info in inside if info.is_file and _is_data(info.path, inner)]
         if not held:
             raise ValueError(f"there is no Parquet file in the folder {text!r}")
         root = inner.rstrip("/") + "/"
-        files += [(path, path.removeprefix(root)) for path in held]
+        held.sort(key=lambda info: str(info.path))
+        files += [(info, info.path.removeprefix(root)) for info in held]
     titles = [name for _, name in files]
     twice = sorted({name for name in titles if titles.count(name) > 1})
     if twice:

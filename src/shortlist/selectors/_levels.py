@@ -127,12 +127,19 @@ class Levels:
         return replace(self, always=True)
 
 
+MANY = 4
+"""So many thresholds are worth a copy of the values."""
+
+
 def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
     """How many of each row's falling values reach each of its thresholds: (rows, thresholds).
 
-    By bisection of all rows at once: `torch.searchsorted` would need a copy of the values that
-    rises.
+    Of few thresholds by bisection of all rows at once: `torch.searchsorted` needs a copy of the
+    values that rises.
     """
+    if thresholds.shape[1] >= MANY:
+        rising = falling.to(torch.float64).neg()
+        return torch.searchsorted(rising, thresholds.neg().contiguous(), right=True)
     count = torch.zeros(thresholds.shape, dtype=torch.int64, device=falling.device)
     members = falling.shape[1]
     step = 1 << max(members.bit_length() - 1, 0)
@@ -177,14 +184,21 @@ class OwnScores:
         labels = column.to(torch.int32)
         if len(thresholds) == 1:
             return labels, longest, [longest]
-        values = self.values[row, column]
-        return labels, longest, [self._lengths(row, values, t) for t in thresholds]
+        return labels, longest, self._lengths(row, self.values[row, column], thresholds)
 
-    def _lengths(self, row: Tensor, values: Tensor, threshold: Tensor) -> Tensor:
-        """How many of the labels listed are in the sets at a threshold."""
-        at = row[values >= _as_values(threshold, values.dtype)[row]]
-        lengths = torch.bincount(at, minlength=len(self.values))
-        return lengths if self.empty else lengths.clamp_(min=1)
+    def _lengths(self, row: Tensor, values: Tensor, thresholds: Sequence[Tensor]) -> list[Tensor]:
+        """How many of the labels listed are in the sets at each threshold."""
+        found: dict[int, Tensor] = {}
+        rows_left, values_left, before = row, values, None
+        for k in sorted(range(len(thresholds)), key=lambda k: float(thresholds[k].sum())):
+            at = _as_values(thresholds[k], values.dtype)
+            if before is not None and bool((at < before).any()):  # not within the set before
+                rows_left, values_left = row, values
+            inside = values_left >= at[rows_left]
+            rows_left, values_left, before = rows_left[inside], values_left[inside], at
+            found[k] = torch.bincount(rows_left, minlength=len(self.values))
+        lengths = [found[k] for k in range(len(thresholds))]
+        return lengths if self.empty else [one.clamp_(min=1) for one in lengths]
 
     def _in_order(self) -> Levels:
         """The same, best first."""

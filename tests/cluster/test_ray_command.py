@@ -1,0 +1,49 @@
+"""`--ray` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+from tables import SCORES, Y
+from typer.testing import CliRunner
+
+import shortlist as sl
+from shortlist.cli import app
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_fit_predict_and_compare(dense: Path, tmp_path: Path) -> None:
+    model, sets = tmp_path / "model", tmp_path / "sets"
+    said = run("fit", dense, "-o", model, "--method", "aps", "--ray", "local")
+    assert "aps on 24,000 rows, 12 classes" in said
+    said = run("predict", model, dense, "-o", sets, "--accuracy", "0.9", "--keep", "id",
+               "--ray", "local", "--json")  # fmt: skip
+    found = json.loads(said)
+    assert (found["rows"], found["files"], found["skipped"]) == (24_000, 3, 0)
+    table = parquet.read_table(sets).sort_by([("file", "ascending"), ("row", "ascending")])
+    expected = sl.load(model).predict_set(SCORES, accuracy=0.9)
+    assert table["labels"].to_pylist() == expected.labels()
+    assert found["accuracy"] == expected.accuracy(Y)
+    said = run("predict", model, dense, "-o", sets, "--accuracy", "0.8", "--ray", "local", code=1)
+    assert "say --force" in said
+    said = run("compare", dense, "--rows", "3000", "--max-epochs", "1", "--accuracies", "0.8",
+               "--ray", "local")  # fmt: skip
+    assert "Shortlister" in said
+
+
+def test_errors_in_one_line(dense: Path, tmp_path: Path) -> None:
+    (tmp_path / "no.parquet").write_text("nothing")
+    said = run("fit", tmp_path / "no.parquet", "-o", tmp_path / "m", "--ray", "local", code=1)
+    assert said.strip().splitlines()[-1].startswith("shortlist: no.parquet is not a readable")
+    said = run("compare", dense, "--test", "other.parquet", "--ray", "local", code=1)
+    assert "with --ray, --test is a share of DATA" in said
