@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +22,6 @@ from shortlist._arrays import (
     Picked,
     as_bounded_matrix,
     check_count,
-    in_threads,
     kind_of,
     pick,
     row_blocks,
@@ -67,37 +67,48 @@ def reaching(values: Tensor, least: Tensor, scores: Tensor) -> tuple[Tensor, Ten
     >>> reaching(values, torch.tensor([[0.2]]), scores)[1].tolist()
     [3, 1, 0]
     """
-    if values.is_cuda or values.dtype not in (torch.float32, torch.float64):
-        flat = (values >= least).flatten().nonzero()[:, 0]
-    else:  # NumPy is faster at both
-        flat = torch.from_numpy(_places(values.numpy(), least.numpy()))
-    n = scores.shape[1]
-    rows = flat // n
-    columns = flat - rows * n
-    values = scores[rows, columns]
-    if values.dtype == torch.float64:
+    wide = (torch.float32, torch.float64)
+    if not values.is_cuda and values.dtype in wide and scores.dtype == torch.float32:
+        found = _reaching(values.numpy(), least.numpy(), scores.numpy())
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    row, column = (values >= least).nonzero(as_tuple=True)
+    picked = scores[row, column]
+    if picked.dtype == torch.float64:
         # Backwards: of what is equal a stable sort then leaves the last column first.
-        last = torch.arange(len(rows) - 1, -1, -1, device=rows.device)
-        last = last[torch.sort(values[last], descending=True, stable=True).indices]
-        last = last[torch.sort(rows[last], stable=True).indices]
-        return rows[last], columns[last]
-    # One whole number says it all: row, then score from the best down, then column from the last.
-    bits = (values.to(torch.float32) + 0.0).view(torch.int32).to(torch.int64)
+        last = torch.arange(len(row) - 1, -1, -1, device=row.device)
+        last = last[torch.sort(picked[last], descending=True, stable=True).indices]
+        last = last[torch.sort(row[last], stable=True).indices]
+        return row[last], column[last]
+    bits = (picked.to(torch.float32) + 0.0).view(torch.int32).to(torch.int64)
     falling = torch.where(bits < 0, -(bits + (1 << 31)), bits).neg_().add_(1 << 31)
-    keys = sort_values((rows * (1 << 33) + falling) * n + (n - 1 - columns))
-    return keys // (n << 33), n - 1 - keys % n
+    return _unpack(sort_values(_pack(row, falling, column, scores.shape[1])), scores.shape[1])
 
 
-def _places(values: NDArray[np.generic], least: NDArray[np.generic]) -> NDArray[np.intp]:
-    """Places, in a flat array, of the values that reach their row's least; in several threads."""
-    rows, n = values.shape
+def _reaching(
+    values: NDArray[Any], least: NDArray[Any], scores: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same in NumPy, which is faster at it."""
+    n = scores.shape[1]
+    flat = np.flatnonzero(values >= least)
+    row = flat // n
+    bits = (scores.reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
+    falling = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
+    keys = _pack(row, falling, flat - row * n, n)
+    keys.sort()
+    return _unpack(keys, n)
 
-    def of(part: slice) -> NDArray[np.intp]:
-        found = np.flatnonzero(values[part] >= least[part])  # type: ignore[operator]
-        found += part.start * n
-        return found
 
-    return np.concatenate(in_threads(of, rows, values.size))
+Integers = TypeVar("Integers", Tensor, "NDArray[np.int64]")
+
+
+def _pack(row: Integers, falling: Integers, column: Integers, n: int) -> Integers:
+    """One whole number for row, score from the best down, and column from the last."""
+    return ((((row << 33) + falling) << n.bit_length()) + (n - 1)) - column
+
+
+def _unpack(keys: Integers, n: int) -> tuple[Integers, Integers]:
+    """The row and the column that were packed."""
+    return keys >> (33 + n.bit_length()), n - 1 - (keys & ((1 << n.bit_length()) - 1))
 
 
 def prefix_to(values: Tensor, last: Tensor, scores: Tensor, sizes: Tensor) -> Tensor:
