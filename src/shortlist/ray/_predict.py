@@ -171,6 +171,7 @@ def predict_set(
         for at, note in spread(work, left, workers=workers, threads=threads):
             done[left[at].title] = note
     target.remove([title for title in there if title not in done])
+    target.sweep()
     rows, labels, hits, skipped = (
         sum(note[name] for note in done.values()) for name in ("rows", "labels", "hits", "skipped")
     )
@@ -322,7 +323,6 @@ class Target:
             if not info.is_file or not name.endswith(".parquet"):
                 continue
             if name.startswith("."):  # left behind by a worker that died
-                self.filesystem.delete_file(info.path)
                 continue
             with parquet.ParquetFile(info.path, filesystem=self.filesystem) as opened:
                 said = (opened.metadata.metadata or {}).get(NOTE)
@@ -337,6 +337,14 @@ class Target:
     def remove(self, titles: Sequence[str]) -> None:
         for title in titles:
             self.filesystem.delete_file(self._path(title))
+
+    def sweep(self) -> None:
+        """Remove what workers that died have left behind."""
+        from pyarrow import fs
+
+        for info in self.filesystem.get_file_info(fs.FileSelector(self.folder)):
+            if info.is_file and info.base_name.startswith("."):
+                self.filesystem.delete_file(info.path)
 
     def summarise(self, found: Predicted) -> None:
         """Say that all is there, in a file that is written last."""
