@@ -343,7 +343,8 @@ class Target:
         from pyarrow import fs
 
         for info in self.filesystem.get_file_info(fs.FileSelector(self.folder)):
-            if info.is_file and info.base_name.startswith("."):
+            name = info.base_name
+            if info.is_file and name.startswith(".") and name.endswith(".parquet"):
                 self.filesystem.delete_file(info.path)
 
     def summarise(self, found: Predicted) -> None:
