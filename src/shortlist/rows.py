@@ -22,6 +22,7 @@ from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
 from shortlist.datasets._files import read_archive
 from shortlist.ranking import Ranking
+from shortlist.selectors import SetPredictor
 
 ENDINGS_IN = (".npz", ".parquet", ".csv")
 BLOCK_ROWS = 50_000
@@ -69,7 +70,7 @@ class Rows:
         if self.labels is None:
             return np.asarray(self.scores)
         names = self.classes if self.classes is not None else classes
-        if names is not None and _counts_columns(names):
+        if names is not None and counts_columns(names):
             return Ranking.from_candidates(self.labels, self.scores, len(names))
         if names is None and not self._numbered():
             names = np.array(self._named_labels())
@@ -97,6 +98,12 @@ class Rows:
         listed = [] if self.labels is None else self.labels
         numbers = [int(v) for row in listed for v in row]  # type: ignore[arg-type]
         return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+
+    def in_order_of(self, model: SetPredictor) -> Rows:
+        """The same rows with columns in the order of a fitted model."""
+        names = getattr(model, "_feature_names", None)
+        names = getattr(getattr(model, "_inputs", None), "names", names)  # of the paper's selectors
+        return self.for_model(model.classes_, names)
 
     def for_model(self, classes: NDArray[np.generic], features: list[str] | None) -> Rows:
         """The same rows with columns in the order of a model, by their names, if they have any."""
@@ -149,7 +156,8 @@ def _joined(parts: list[Any]) -> Any:
     return [row for p in parts for row in (p.tolist() if isinstance(p, np.ndarray) else p)]
 
 
-def _counts_columns(names: NDArray[np.generic]) -> bool:
+def counts_columns(names: NDArray[np.generic]) -> bool:
+    """Whether the names of classes are 0, 1, 2, …"""
     return names.dtype.kind in "iu" and np.array_equal(names, np.arange(len(names)))
 
 

@@ -38,3 +38,16 @@ def write(folder: Path, *, depth: int | None = None, files: int = 3, group: int 
         table = pa.table(columns)
         parquet.write_table(table, folder / f"part-{k}.parquet", row_group_size=group)
     return folder
+
+
+def workers(name: bytes) -> list[int]:
+    """Processes of Ray on this machine that do what is named."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if command.startswith(b"ray::") and name in command:
+            found.append(int(folder.name))
+    return found

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tables import CLASSES, SCORES, X, Y, candidates, lists
+from tables import CLASSES, SCORES, X, Y, candidates, lists, workers
 
 import shortlist as sl
-from shortlist.ray import _fit
+from shortlist.ray import _train
 
 pytestmark = pytest.mark.usefixtures("cluster")
 LEARN, NEW = slice(0, 18_000), slice(18_000, 24_000)
@@ -107,29 +107,17 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
         sl.ray.fit(tmp_path, method(), workers=2)
 
 
-def train_workers() -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if name.startswith(b"ray::") and b"TrainWorker" in name:
-            found.append(int(folder.name))
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the workers by /proc")
 def test_a_killed_worker_costs_time_and_nothing_else(
     weak: Path, undisturbed, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_fit, "EVERY", 0.0)
+    monkeypatch.setattr(_train, "EVERY", 0.0)
     killed: list[int] = []
 
     def kill() -> None:
         for _ in range(6000):
-            if any(tmp_path.glob("*/checkpoint*/stages/*")) and train_workers():
-                killed.append(train_workers()[0])
+            if any(tmp_path.glob("*/checkpoint*/stages/*")) and workers(b"TrainWorker"):
+                killed.append(workers(b"TrainWorker")[0])
                 os.kill(killed[0], signal.SIGKILL)
                 return
             time.sleep(0.01)

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from sklearn.base import clone
-from tables import CLASSES, SCORES, X, Y, candidates, lists
+from tables import CLASSES, SCORES, X, Y, candidates, lists, workers
 
 import shortlist as sl
+from shortlist.selectors import _promise
 
 pytestmark = pytest.mark.usefixtures("cluster")
 APS = sl.SplitConformal("aps", temperature=None, randomized=True, calibration=None)
@@ -70,6 +71,21 @@ def test_of_candidates_with_lists_of_any_length(tmp_path: Path) -> None:
     done = sl.ray.predict_set(tmp_path / "rows.parquet", there, tmp_path / "sets", accuracy=0.35)
     assert labels_of(tmp_path / "sets") == here.predict_set(ranking, accuracy=0.35).labels()
     assert done.accuracy == here.predict_set(ranking, accuracy=0.35).accuracy(Y)
+
+
+def test_lists_with_more_room_than_they_need(tmp_path: Path, monkeypatch) -> None:
+    """How many rows choose by mean size depends on the longest list, not on the schema."""
+    monkeypatch.setattr(_promise, "CHOOSING_VALUES", 5 * 4000)
+    labels, scores = candidates(5)
+    padded = np.pad(labels, ((0, 0), (0, 3)), constant_values=-1), np.pad(scores, ((0, 0), (0, 3)))
+    table = pa.table({"labels": lists(padded[0]), "scores": lists(padded[1]), "y": Y})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5000)
+    ranking = sl.Ranking.from_candidates(*padded, CLASSES)
+    model = sl.SplitConformal("lac", temperature=None, calibration=None, score_type="proba")
+    here = clone(model).fit(ranking[:500], Y[:500]).calibrate(ranking, Y)
+    there = sl.ray.calibrate(tmp_path, clone(model).fit(ranking[:500], Y[:500]))
+    assert there._calibration.choosing == here._calibration.choosing == 4000
+    np.testing.assert_array_equal(there._calibration.mean_sizes, here._calibration.mean_sizes)
 
 
 def test_counted_scores_promise_hardly_less(dense: Path) -> None:
@@ -152,7 +168,7 @@ def test_bad_rows(tmp_path: Path) -> None:
         tmp_path / "rows.parquet", model, where, rows_per_file=1000, on_bad_rows="skip"
     )
     assert (done.rows, done.skipped) == (5999, 1)
-    with pytest.warns(UserWarning, match="1 bad rows were left out"):
+    with pytest.warns(UserWarning, match="1 bad row was left out"):
         sl.ray.calibrate(tmp_path / "rows.parquet", model, on_bad_rows="skip")
     good = np.delete(np.arange(6000), 4321)
     here = fitted().calibrate(scores[good], Y[good])
@@ -174,17 +190,7 @@ def when(happens: Callable[[], bool], act: Callable[[], object]) -> threading.Th
     return thread
 
 
-def workers() -> list[int]:
-    """The processes of this machine that work on pieces."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if name.startswith(b"ray::MapBatches(_work)"):
-            found.append(int(folder.name))
-    return found
+WORK = b"MapBatches(_work)"
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the workers by /proc")
@@ -196,10 +202,10 @@ def test_a_killed_worker_costs_time_and_nothing_else(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill() -> None:
-        killed.extend([len(list(where.glob("*.parquet"))), *workers()[:1]])
+        killed.extend([len(list(where.glob("*.parquet"))), *workers(WORK)[:1]])
         os.kill(killed[1], signal.SIGKILL)
 
-    thread = when(lambda: any(where.glob("*.parquet")) and bool(workers()), kill)
+    thread = when(lambda: any(where.glob("*.parquet")) and bool(workers(WORK)), kill)
     done = sl.ray.predict_set(
         tmp_path / "rows.parquet", model, where, accuracy=0.9, rows_per_file=1000
     )

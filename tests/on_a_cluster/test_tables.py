@@ -10,8 +10,9 @@ import pytest
 from pyarrow import parquet
 from tables import SCORES, Y, lists
 
+from shortlist.ray._bad_rows import wrong_rows
 from shortlist.ray._fit import _Gathered
-from shortlist.ray._table import Table, wrong_rows
+from shortlist.ray._table import Table
 from shortlist.rows import Rows
 
 CLASSES = np.arange(12)
@@ -132,3 +133,13 @@ def test_lists_of_other_lengths_in_other_blocks() -> None:
 def test_what_is_no_path() -> None:
     with pytest.raises(ValueError, match=r"got a dict\. A Ray dataset is written to such files"):
         Table.open({}, needs_y=False)
+
+
+def test_no_two_pieces_have_one_title(tmp_path: Path) -> None:
+    table = pa.table({"scores": lists(np.ones((2, 3))), "y": [0, 1]})
+    (tmp_path / "a").mkdir()
+    for name in ("a/b", "a-b", "a%2Fb"):
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    titles = [piece.title for piece in Table.open(tmp_path, needs_y=True).pieces]
+    assert len(set(titles)) == 3
+    assert not any("/" in title for title in titles)

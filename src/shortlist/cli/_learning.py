@@ -275,13 +275,11 @@ def _parts_for(predictor: Model, data: str) -> Iterator[Rows]:
     if isinstance(predictor, LinearClassifier):
         raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
     method = _method_of(predictor)
-    names = getattr(method, "_feature_names", None)
-    names = getattr(getattr(method, "_inputs", None), "names", names)  # of the paper's selectors
     if not data.endswith(".npz"):
         for part in stream_rows(data):
             if not isinstance(predictor, SetPredictor) and part.features is None:
                 raise ValueError(f"{part.name} has no features, which is what this model takes")
-            yield part.for_model(method.classes_, names)
+            yield part.in_order_of(method)
         return
     given = read(data)
     if isinstance(given, FeatureFile):
@@ -295,7 +293,7 @@ def _parts_for(predictor: Model, data: str) -> Iterator[Rows]:
         return
     if not isinstance(predictor, SetPredictor) and given.features is None:
         raise ValueError(f"{given.name} has no features, which is what this model takes")
-    yield from given.for_model(method.classes_, names).blocks()
+    yield from given.in_order_of(method).blocks()
 
 
 def _fitted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 
 from shortlist._arrays import as_features
 from shortlist._settings import seed_of
-from shortlist._warnings import warn
 from shortlist.ranking import Ranking
+from shortlist.ray._bad_rows import warn_of_bad_rows
 from shortlist.ray._cluster import connect, spread
+from shortlist.ray._drawing import Drawn
 from shortlist.ray._sketch import Sketch
-from shortlist.ray._table import Drawn, Paths, Piece, Table
+from shortlist.ray._table import Paths, Piece, Table
 from shortlist.rows import Rows
 from shortlist.selectors import CardinalityPath, SetPredictor
 from shortlist.selectors._calibration import Calibration, Shape
@@ -101,10 +103,11 @@ def calibrate_table(
     for at, part in spread(work, table.pieces, workers=workers, threads=threads):
         found.add(at, part)
     found.check()
-    if chosen is None:
+    if exact and not found.have_all_chosen():
         again = LevelsOfPiece(table, model, kept, exact, found.chosen(), chosen_only=True)
-        for at, part in spread(again, table.pieces, workers=workers, threads=threads):
-            found.add_chosen(at, part)
+        found.raw = []
+        for _, part in spread(again, table.pieces, workers=workers, threads=threads):
+            found.raw += part["chosen"]
     model._calibration = found.calibration()
     return model
 
@@ -204,14 +207,10 @@ class _Levels:
             found = part["sketch"]
             self.sketch = found if self.sketch is None else self.sketch + found
 
-    def add_chosen(self, at: int, part: dict[str, Any]) -> None:
-        self.raw += part["chosen"]
-
     def check(self) -> None:
         if not self.parts and self.sketch is None:
             raise ValueError("no row is left to calibrate with")
-        if self.skipped:
-            warn(f"{self.skipped:,} bad rows were left out of the calibration")
+        warn_of_bad_rows(self.skipped)
 
     @property
     def rows(self) -> int:
@@ -240,6 +239,12 @@ class _Levels:
         """The same, when everything else is found: numbers in the table."""
         order, chose = self.model._calibration_order(self.rows, self.depth)
         return np.asarray(self._all("numbers")[order[:chose]])
+
+    def have_all_chosen(self) -> bool:
+        """Whether the rows that choose are here. How many there are depends on the longest list,
+        which may be shorter than the schema has room for."""
+        here = {number for one in self.raw for number in one.numbers.tolist()}
+        return here >= set(self.chosen().tolist())
 
     def calibration(self) -> Calibration:
         model = self.model
@@ -293,9 +298,7 @@ class _Levels:
 
 def opened(model: SetPredictor, rows: Rows) -> tuple[Ranking, torch.Tensor, torch.Tensor | None]:
     """The ranking, the label indices and the features of some rows, as a model takes them."""
-    names = getattr(model, "_feature_names", None)
-    names = getattr(getattr(model, "_inputs", None), "names", names)
-    part = rows.for_model(model.classes_, names)
+    part = rows.in_order_of(model)
     assert part.y is not None
     ranking, index = model._labelled(part.given(model.classes_), part.y)
     x = None if part.features is None else as_features(part.features, rows=len(ranking))
@@ -311,8 +314,6 @@ class JudgePiece:
     kept: Drawn | None
 
     def __call__(self, piece: Piece) -> Judged | None:
-        import copy
-
         found: list[Judged] = []
         for block in self.table.read(piece, self.model.classes_):
             rows, numbers = block.rows, block.numbers - piece.first + piece.start

@@ -6,19 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shortlist._arrays import ArrayLike, check_count
 from shortlist._settings import seed_of
-from shortlist._warnings import warn
 from shortlist.comparison import ACCURACIES, Comparison, Part, Plan, planned
 from shortlist.ray._cluster import connect, spread
-from shortlist.ray._table import Drawn, Paths, Piece, Table
-from shortlist.rows import Rows
+from shortlist.ray._drawing import SAMPLE, draw
+from shortlist.ray._table import Paths, Table
 from shortlist.selectors import SetPredictor
-
-SAMPLE = 200_000
-"""So many rows tell methods apart: sizes at 99% differ by less than 1% from draw to draw."""
 
 
 def compare(
@@ -98,50 +93,3 @@ class MeasureMethod:
         part = self.plan.measure(name)
         # The rows to judge by are where this came from.
         return replace(part, fitted=replace(part.fitted, judged=None))  # type: ignore[arg-type]
-
-
-def draw(
-    table: Table,
-    rows: int,
-    classes: NDArray[np.generic] | None,
-    seed: int,
-    workers: int | None,
-    threads: int,
-    *,
-    without: Drawn | None = None,
-) -> Rows:
-    """About so many rows of a table, at random, in its order; all, if there are no more. Those
-    that are drawn for another purpose, `without`, are not among them."""
-    left = table.rows * (1.0 if without is None else 1 - without.share)
-    drawn = Drawn(min(1.0, rows / left), seed + 2000)
-    work = TakeRows(table, drawn, without, classes)
-    found = dict(spread(work, table.pieces, workers=workers, threads=threads))
-    skipped = sum(left_out for _, left_out in found.values())
-    if skipped:
-        warn(f"{skipped:,} bad rows were left out")
-    parts = [found[at][0] for at in sorted(found) if found[at][0] is not None]
-    if not parts:
-        raise ValueError("no row is left to learn from")
-    return Rows.together(parts)
-
-
-@dataclass(frozen=True)
-class TakeRows:
-    """The work of one task: rows of a piece that are drawn, and how many were bad."""
-
-    table: Table
-    drawn: Drawn
-    without: Drawn | None
-    classes: NDArray[np.generic] | None
-
-    def __call__(self, piece: Piece) -> tuple[Rows | None, int]:
-        found, skipped = [], 0
-        for block in self.table.read(piece, self.classes):
-            skipped += block.skipped
-            numbers = block.numbers - piece.first + piece.start
-            mask = self.drawn.of(numbers)
-            if self.without is not None:
-                mask &= ~self.without.of(numbers)
-            if mask.any():
-                found.append(block.rows[mask])
-        return (Rows.together(found) if found else None), skipped

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
-import tempfile
-import time
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
 from sklearn.base import clone
-from torch import Tensor
 
 from shortlist import _scratch
 from shortlist._arrays import ArrayLike, check_count
 from shortlist._settings import seed_of
-from shortlist._together import Alone, Group, fitting_together
-from shortlist._warnings import warn
+from shortlist._together import Alone, fitting_together
 from shortlist.conformal import SplitConformal
 from shortlist.ranking import Ranking
 from shortlist.ray._calibrate import calibrate_table
 from shortlist.ray._cluster import connect, cores, spread
-from shortlist.ray._compare import SAMPLE, draw
-from shortlist.ray._table import Drawn, Paths, Piece, Table
-from shortlist.rows import Rows
+from shortlist.ray._drawing import SAMPLE, Drawn, draw
+from shortlist.ray._table import Paths, Piece, Table
+from shortlist.ray._train import trained
+from shortlist.rows import Rows, counts_columns
 from shortlist.scores import score_type
 from shortlist.selectors import FixedSelector, PlugInSelector, SetPredictor, Shortlister
 from shortlist.selectors._promise import NestedSelector
-
-MODEL, STAGES = "model.pickle", "stages"
-EVERY = 5.0
-"""Seconds between checkpoints, at least."""
 
 
 def fit(
@@ -111,8 +98,15 @@ def fit(
         assert sample.y is not None
         chosen.fit(ranking, sample.y, sample.features, classes=names.of_columns)
     else:
-        work = LearnTogether(table, chosen, names, kept, workers, threads, EVERY)
-        chosen = _trained(work, use_gpu, storage, max_failures)
+        work = LearnTogether(table, chosen, names, kept)
+        chosen = trained(
+            work,
+            workers=workers,
+            threads=threads,
+            use_gpu=use_gpu,
+            storage=storage,
+            max_failures=max_failures,
+        )
     chosen.set_params(**{n: given[n] for n in ("score_type", "calibration") if n in given})
     if share is not None and isinstance(chosen, NestedSelector):
         settings = {"workers": workers, "threads": threads, "address": address}
@@ -124,24 +118,17 @@ def fit(
 class Names:
     """What the classes are called, and how many there are."""
 
-    classes: NDArray[np.generic] | None
-    """All labels there can be; None: not known."""
-    dense: bool
-    depth: int | None
-    """How long the longest list of candidates is, if it is known."""
+    classes: NDArray[np.generic]
+    """All labels there can be."""
 
     @property
     def of_columns(self) -> NDArray[np.generic] | None:
         """Names of the columns, where they have any."""
-        return None if self.classes is None or _numbered(self.classes) else self.classes
+        return None if counts_columns(self.classes) else self.classes
 
     def ranking(self, rows: Rows) -> Ranking:
         given = rows.given(self.classes)
         return given if isinstance(given, Ranking) else Ranking.from_scores(given)
-
-
-def _numbered(classes: NDArray[np.generic]) -> bool:
-    return classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(len(classes)))
 
 
 def _names(
@@ -153,17 +140,17 @@ def _names(
 ) -> Names:
     """The classes of a table: as given, as its schema says, or as they occur."""
     if classes is not None:
-        return Names(np.asarray(classes), table.dense, table.width)
+        return Names(np.asarray(classes))
     if n_classes is not None:
-        return Names(np.arange(check_count(n_classes, "n_classes")), table.dense, table.width)
+        return Names(np.arange(check_count(n_classes, "n_classes")))
     if table.dense and table.width is not None and table.numbered:
-        return Names(np.arange(table.width), True, table.width)
+        return Names(np.arange(table.width))
     found: set[Any] = set()
     for _, labels in spread(OccurringLabels(table), table.pieces, workers=workers, threads=threads):
         found |= labels
     if all(isinstance(label, int) for label in found):
-        return Names(np.arange(max(found) + 1), table.dense, table.width)
-    return Names(np.array(sorted(map(str, found))), table.dense, table.width)
+        return Names(np.arange(max(found) + 1))
+    return Names(np.array(sorted(map(str, found))))
 
 
 @dataclass(frozen=True)
@@ -192,10 +179,6 @@ class LearnTogether:
     model: SetPredictor
     names: Names
     kept: Drawn | None
-    workers: int
-    threads: int
-    every: float
-    """Seconds between checkpoints."""
 
     def __call__(self, group: Alone) -> SetPredictor:
         with fitting_together(group):
@@ -207,11 +190,8 @@ class LearnTogether:
             for words in group.each(wrong):  # all of them end, or none
                 if words is not None:
                     raise ValueError(words)
-            assert gathered is not None
-            rows, skipped = gathered
-            bad = group.total(skipped)
-            if bad and not group.rank:
-                warn(f"{bad:,} bad rows were left out")
+            rows = gathered
+            assert rows is not None
             ranking = self.names.ranking(rows)
             if not ranking.is_dense:
                 ranking = _deeper(ranking, group.largest(ranking.depth))
@@ -223,10 +203,10 @@ class LearnTogether:
             rescorer.index = rescorer.index[:0].clone()
         return self.model
 
-    def _gathered(self, group: Alone) -> tuple[Rows, int]:
-        """This process's part of the rows, large matrices in scratch files; how many are bad."""
+    def _gathered(self, group: Alone) -> Rows:
+        """This process's part of the rows, large matrices in scratch files."""
         first, last = (at * self.table.rows // group.workers for at in (group.rank, group.rank + 1))
-        found, skipped = _Gathered(last - first), 0
+        found = _Gathered(last - first)
         for piece in self.table.pieces:
             if piece.start + piece.rows <= first or piece.start >= last:
                 continue
@@ -235,10 +215,9 @@ class LearnTogether:
                 mine = (numbers >= first) & (numbers < last)
                 if self.kept is not None:
                     mine &= ~self.kept.of(numbers)
-                skipped += block.skipped
                 if mine.any():
                     found.add(block.rows[mine])
-        return found.rows(), skipped
+        return found.rows()
 
 
 class _Gathered:
@@ -289,121 +268,3 @@ def _deeper(ranking: Ranking, depth: int) -> Ranking:
     listed = ranking.top(depth)
     same = {"classes": ranking.classes, "kind": ranking.kind}
     return Ranking(depth=depth, listed=listed, **same)  # type: ignore[arg-type]
-
-
-class TrainGroup(Group):
-    """The workers of a Ray Train run, which keeps the state of their trainings."""
-
-    def __init__(self, every: float) -> None:
-        import ray.train
-
-        super().__init__()
-        self.every = every
-        self.stages: dict[str, bytes] = {}
-        self.saved = time.monotonic()
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is not None:
-            with checkpoint.as_directory() as folder:
-                for file in Path(folder, STAGES).glob("*"):
-                    self.stages[file.name] = file.read_bytes()
-
-    def store(self, what: str) -> TrainStore:
-        return TrainStore(self, what.replace(" ", "-").replace("/", "-"))
-
-    def keep(self, name: str, state: bytes) -> None:
-        """Keep the state of a training, if it is time to; all processes at once."""
-        import ray.train
-
-        self.stages[name] = state
-        if not self.share(time.monotonic() - self.saved > self.every):
-            return
-        self.saved = time.monotonic()
-        with tempfile.TemporaryDirectory() if not self.rank else nullcontext("") as folder:
-            checkpoint = None
-            if not self.rank:
-                Path(folder, STAGES).mkdir()
-                for stage, held in self.stages.items():
-                    Path(folder, STAGES, stage).write_bytes(held)
-                checkpoint = ray.train.Checkpoint.from_directory(folder)
-            ray.train.report({"stages": len(self.stages)}, checkpoint=checkpoint)
-
-
-class TrainStore:
-    """The state of one training in the checkpoints of its run."""
-
-    def __init__(self, group: TrainGroup, name: str) -> None:
-        self.group, self.name = group, name
-
-    def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
-        held = self.group.stages.get(self.name)
-        if held is None:
-            return None
-        tensors = {name: value.to(device) for name, value in load(held).items()}
-        notes = bytes(tensors.pop("notes").cpu().numpy()).decode()
-        return tensors, json.loads(notes)
-
-    def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
-        copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
-        text = torch.frombuffer(bytearray(json.dumps(notes).encode()), dtype=torch.uint8)
-        self.group.keep(self.name, save({**copies, "notes": text}))
-
-    def remove(self) -> None:
-        """It stays, so that what comes after can begin where this ended."""
-
-
-def _run(config: dict[str, Any]) -> None:
-    """What each worker of Ray Train does."""
-    import ray.train
-
-    work: LearnTogether = pickle.loads(config["work"])
-    torch.set_num_threads(work.threads)
-    group = TrainGroup(work.every)
-    try:
-        found: object = work(group)
-    except (ValueError, FloatingPointError) as error:  # in all of them alike: nothing to try again
-        found = f"{type(error).__name__}: {error}"
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = None
-        if not group.rank:
-            Path(folder, MODEL).write_bytes(pickle.dumps(found))
-            checkpoint = ray.train.Checkpoint.from_directory(folder)
-        ray.train.report({"done": True}, checkpoint=checkpoint)
-
-
-def _trained(
-    work: LearnTogether,
-    use_gpu: bool,
-    storage: str | os.PathLike[str] | None,
-    max_failures: int,
-) -> SetPredictor:
-    """The model that the workers come to."""
-    import ray
-    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    packed: bytes = ray.cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
-    needs = {"CPU": float(work.threads)} | ({"GPU": 1.0} if use_gpu else {})
-    with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
-        trainer = TorchTrainer(
-            _run,
-            train_loop_config={"work": packed},
-            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo"),
-            scaling_config=ScalingConfig(
-                num_workers=work.workers, use_gpu=use_gpu, resources_per_worker=needs
-            ),
-            run_config=RunConfig(
-                name=f"shortlist-{time.time_ns()}",
-                storage_path=os.fspath(folder if storage is None else storage),
-                failure_config=FailureConfig(max_failures=max_failures),
-                checkpoint_config=CheckpointConfig(num_to_keep=2),
-            ),
-        )
-        result = trainer.fit()
-        assert result.checkpoint is not None
-        with result.checkpoint.as_directory() as held:
-            found = pickle.loads(Path(held, MODEL).read_bytes())
-    if isinstance(found, str):
-        kind, _, words = found.partition(": ")
-        raise (FloatingPointError if kind == "FloatingPointError" else ValueError)(words)
-    assert isinstance(found, SetPredictor)
-    return found

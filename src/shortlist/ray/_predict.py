@@ -155,7 +155,7 @@ def predict_set(
     target = Target.open(output)
     work = PredictPiece(table, model, point, tuple(keep), target, _identity(model, point, keep))
     promise = work.promise()
-    there = target.notes(table.pieces)
+    there = target.notes()
     others = [title for title, note in there.items() if note["identity"] != work.identity]
     if others and not overwrite:
         raise FileExistsError(
@@ -225,9 +225,7 @@ class PredictPiece:
         return "no rows"
 
     def _sets(self, rows: Rows) -> PredictionSets:
-        names = getattr(self.model, "_feature_names", None)
-        names = getattr(getattr(self.model, "_inputs", None), "names", names)
-        part = rows.for_model(self.model.classes_, names)
+        part = rows.in_order_of(self.model)
         return self.model.predict_set(
             part.given(self.model.classes_),
             part.features,
@@ -313,7 +311,7 @@ class Target:
         with self.filesystem.open_output_stream(self._path(title)) as stream:
             yield stream
 
-    def notes(self, pieces: Sequence[Piece]) -> dict[str, dict[str, Any]]:
+    def notes(self) -> dict[str, dict[str, Any]]:
         """What the files that are there say of themselves, by their titles."""
         from pyarrow import fs, parquet
 

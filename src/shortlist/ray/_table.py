@@ -13,13 +13,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._arrays import check_choice
 from shortlist._columns import FEATURE, columns_of_table
+from shortlist.ray._bad_rows import good_rows, missing_values, wrong_rows
 from shortlist.rows import BLOCK_ROWS, Rows, from_columns
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class Piece:
     @property
     def title(self) -> str:
         """A name for what is made of it: no two pieces of a table have the same."""
-        stem = self.name.removesuffix(".parquet").replace("/", "-")
+        stem = quote(self.name.removesuffix(".parquet"), safe=" ")  # "a/b" is not "a-b"
         return f"{stem}-{self.first:012d}"
 
 
@@ -172,13 +174,13 @@ class Table:
         extra: Sequence[str],
     ) -> Block:
         numbers = np.arange(first, first + len(table))
-        missing = _missing(table, self.columns)
+        missing = missing_values(table, self.columns)
         wrong = {int(i): f"{what} is missing" for i, what in missing}
         kept = table
         if wrong:
             self._complain(name, numbers, wrong)
-            kept = table.filter(_without(len(table), wrong))
-            numbers = numbers[_without(len(numbers), wrong)]
+            kept = table.filter(good_rows(len(table), wrong))
+            numbers = numbers[good_rows(len(numbers), wrong)]
         if not len(kept):
             empty = Rows(np.empty((0, 0)))
             return Block(empty, numbers, kept.select(list(extra)), len(table))
@@ -190,7 +192,7 @@ class Table:
         wrong = wrong_rows(found, classes)
         if wrong:
             self._complain(name, numbers, wrong)
-            mask = _without(len(found), wrong)
+            mask = good_rows(len(found), wrong)
             found, numbers, kept = found[mask], numbers[mask], kept.filter(mask)
         return Block(found, numbers, kept.select(list(extra)), len(table) - len(numbers))
 
@@ -202,94 +204,6 @@ class Table:
                 f"{name}, row {numbers[at]}: {wrong[at]}; mend it, or leave such rows out with "
                 'on_bad_rows="skip"'
             )
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Rows of a table that are drawn: a random share, told by a row's number in it alone."""
-
-    share: float
-    seed: int
-
-    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of some rows are drawn.
-
-        >>> bool(abs(Drawn(0.25, 0).of(np.arange(100_000)).mean() - 0.25) < 0.01)
-        True
-        """
-        if self.share >= 1:
-            return np.ones(len(numbers), dtype=bool)
-        with np.errstate(over="ignore"):
-            x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-            x += np.uint64((0x632BE59BD9B4E019 * (self.seed + 1)) % 2**64)
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x ^= x >> np.uint64(31)
-        return np.asarray((x >> np.uint64(11)) < np.uint64(int(self.share * 2**53)))
-
-
-def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str]:
-    """What is wrong with which rows."""
-    found: dict[int, str] = {}
-    for name, values in (("scores", rows.scores), ("features", rows.features)):
-        if values is None:
-            continue
-        if not isinstance(values, np.ndarray):
-            found |= _wrong_lists(values, name)
-            continue
-        matrix: NDArray[Any] = values
-        if matrix.dtype.kind == "f" and not np.isfinite(matrix.sum()):
-            for i in np.flatnonzero(~np.isfinite(matrix).all(axis=1)).tolist():
-                column = int(np.flatnonzero(~np.isfinite(matrix[i]))[0])
-                found.setdefault(i, f"{name} hold {matrix[i, column]} at place {column}")
-    if classes is not None:
-        count = len(classes)
-        numbered = classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(count))
-        if rows.y is not None:
-            outside = _outside(rows.y, classes, numbered)
-            for i in np.flatnonzero(outside).tolist():
-                found.setdefault(i, f"y is {rows.y[i]!r}, which is not one of {count:,} classes")
-        if isinstance(rows.labels, np.ndarray) and numbered:
-            labels: NDArray[Any] = rows.labels
-            if labels.size and not -1 <= labels.min() <= labels.max() < count:
-                for i in np.flatnonzero(((labels < -1) | (labels >= count)).any(axis=1)).tolist():
-                    wrong = next(v for v in labels[i].tolist() if not -1 <= v < count)
-                    found.setdefault(
-                        i, f"labels hold {wrong}, and there are {count:,} classes, counted from 0"
-                    )
-    return found
-
-
-def _wrong_lists(rows: Sequence[Sequence[object]], name: str) -> dict[int, str]:
-    found = {}
-    for i, row in enumerate(rows):
-        for place, value in enumerate(row):
-            if value is None or not np.isfinite(value):  # type: ignore[call-overload]
-                found[i] = f"{name} hold {value} at place {place}"
-                break
-    return found
-
-
-def _outside(y: NDArray[Any], classes: NDArray[np.generic], numbered: bool) -> NDArray[np.bool_]:
-    if numbered and y.dtype.kind in "iu":
-        return np.asarray((y < 0) | (y >= len(classes)))
-    return ~np.isin(y.astype(classes.dtype), classes)
-
-
-def _without(rows: int, wrong: dict[int, str]) -> NDArray[np.bool_]:
-    mask = np.ones(rows, dtype=bool)
-    mask[list(wrong)] = False
-    return mask
-
-
-def _missing(table: pa.Table, columns: Sequence[str]) -> list[tuple[int, str]]:
-    """Rows without a value in a column."""
-    found = []
-    for name in columns:
-        if table[name].null_count:
-            nulls = table[name].combine_chunks().is_null().to_numpy(zero_copy_only=False)
-            found += [(int(i), name) for i in np.flatnonzero(nulls)]
-    return found
 
 
 def _found(paths: Paths) -> tuple[FileSystem, list[tuple[FileInfo, str]]]:
