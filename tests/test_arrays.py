@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
 
 import numpy as np
@@ -17,9 +19,11 @@ from shortlist._arrays import (
     check_count,
     check_probability,
     check_weight,
+    in_threads,
     kind_of,
     row_blocks,
     row_index,
+    sort_values,
     to_kind,
     to_tensor,
 )
@@ -107,9 +111,7 @@ def test_a_value_that_is_not_finite_is_found(bad, dtype):
 def test_a_value_that_is_not_finite_is_found_beyond_the_first_block(monkeypatch):
     matrix = np.zeros((50, 4))
     matrix[41, 1] = np.nan
-    monkeypatch.setattr(
-        "shortlist._arrays.row_blocks", lambda *shape: row_blocks(*shape, elements=12)
-    )
+    monkeypatch.setattr("shortlist._arrays.READ_ELEMENTS", 12)
     with pytest.raises(ValueError, match="row 41, column 1"):
         as_matrix(matrix, "scores", "classes")
 
@@ -197,3 +199,31 @@ def test_checks_of_numbers_and_names_repeat_what_came(check, good, bad):
         with pytest.raises(ValueError, match="must") as error:
             check(value)
         assert repr(value) in str(error.value)
+
+
+def test_what_fails_in_a_thread_is_said(monkeypatch):
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+
+    def work(part: slice) -> int:
+        if part.start:
+            raise ValueError(f"rows from {part.start} on")
+        return part.stop
+
+    with pytest.raises(ValueError, match="rows from 2 on"):
+        in_threads(work, 6, size=1 << 20)
+    assert in_threads(lambda part: part.start, 6, size=1 << 20) == [0, 2, 4]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    sort_values(torch.rand(400, 400))  # the parent's thread is there
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:  # no word of pytest's may follow
+        signal.alarm(60)
+        x = np.random.default_rng(0).random((400, 400))
+        right = np.array_equal(sort_values(torch.from_numpy(x)).numpy(), np.sort(x))
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

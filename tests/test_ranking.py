@@ -487,3 +487,19 @@ def test_repr_says_what_it_ranks():
     )
     listed = Ranking.from_candidates([[0, 1]], [[2, 1]], n_classes=1000)
     assert repr(listed) == "Ranking(1 rows of candidates, 1,000 classes, depth 2)"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_is_first_agrees_with_rank_whatever_is_known_of_the_rows(data):
+    rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
+    dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.float64]))
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
+    scores = torch.tensor(counts, dtype=dtype).view(rows, n)  # of few values: many ties
+    index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
+    ranking = Ranking.from_scores(scores)
+    expected = ranking.rank_of(index) == 0
+    assert torch.equal(ranking.is_first(index), expected)
+    assert torch.equal(ranking.masses(), scores.sum(dim=1).to(ranking.masses().dtype))
+    assert torch.equal(ranking.is_first(index), expected)
+    assert torch.equal(ranking[:1].is_first(index[:1]), expected[:1])

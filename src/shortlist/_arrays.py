@@ -7,11 +7,13 @@ go back as NumPy; torch tensors stay on their device and results go back as tens
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
-from threading import Thread
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +28,8 @@ Result = TypeVar("Result")
 
 BLOCK_ELEMENTS = 1 << 20
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
+READ_ELEMENTS = 1 << 24
+"""The same where they are only read."""
 DEVICE_ELEMENTS = 1 << 26
 """The same on a GPU, which has no use for cache but for many rows at once."""
 WARP = 64
@@ -112,7 +116,7 @@ def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
     """The least and the largest value. Raises at the first NaN or infinity, saying where it is.
     One pass, no copy."""
     least, largest = math.inf, -math.inf
-    for rows in blocks_of(matrix):
+    for rows in blocks_to_read(matrix.shape[0], matrix.shape[1], matrix.device):
         block = matrix[rows]
         low, high = (float(value) for value in torch.aminmax(block))
         least, largest = min(least, low), max(largest, high)
@@ -160,6 +164,12 @@ def row_blocks(
         yield slice(start, min(start + step, rows))
 
 
+def blocks_to_read(rows: int, width: int, device: torch.device) -> Iterator[slice]:
+    """Slices of rows that are only read: larger ones, as nothing of them has to stay in cache."""
+    there = device.type == "cuda"
+    return row_blocks(rows, width, device, elements=None if there else READ_ELEMENTS)
+
+
 def blocks_of(matrix: Tensor) -> Iterator[slice]:
     """The row blocks of a matrix."""
     return row_blocks(matrix.shape[0], matrix.shape[1], matrix.device)
@@ -183,6 +193,18 @@ def sort_values(x: Tensor) -> Tensor:
     return torch.from_numpy(out).to(x.dtype)
 
 
+def wide_sums(x: Tensor) -> Tensor:
+    """The sum of each row in float64: (rows, 1). On a CPU by NumPy, which makes no copy of the
+    whole in float64 for it.
+
+    >>> wide_sums(torch.tensor([[1e8, 1.0, -1e8]])).tolist()
+    [[1.0]]
+    """
+    if x.is_cuda or x.dtype not in (torch.float32, torch.float64):
+        return x.sum(dim=1, keepdim=True, dtype=torch.float64)
+    return torch.from_numpy(x.numpy().sum(axis=1, keepdims=True, dtype=np.float64))
+
+
 def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Result]:
     """What some work in NumPy makes of parts of the rows, of `size` values in all: one part for
     each thread that torch has, if there is enough to do.
@@ -193,18 +215,18 @@ def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Re
     threads = 1 if size < SMALL else min(torch.get_num_threads(), rows)
     ends = [rows * k // threads for k in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(ends)]
-    found: dict[int, Result] = {}
+    others = [_pool().submit(work, part) for part in parts[1:]]
+    return [work(parts[0]), *(other.result() for other in others)]
 
-    def do(k: int) -> None:
-        found[k] = work(parts[k])
 
-    at_work = [Thread(target=do, args=(k,)) for k in range(1, threads)]
-    for thread in at_work:
-        thread.start()
-    do(0)
-    for thread in at_work:
-        thread.join()
-    return [found[k] for k in range(threads)]
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that stay: to begin one for each block takes longer than some blocks do."""
+    return ThreadPoolExecutor()
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of them
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class Picked:

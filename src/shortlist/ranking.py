@@ -21,6 +21,7 @@ from shortlist._arrays import (
     Kind,
     Picked,
     as_bounded_matrix,
+    blocks_to_read,
     check_count,
     kind_of,
     pick,
@@ -31,6 +32,9 @@ from shortlist._arrays import (
 )
 from shortlist._candidates import read_candidates
 from shortlist._labels import Classes
+
+OVER_HALF = 0.51
+"""Of a sum of probabilities, rounded: more than half of it for certain."""
 
 
 def order(scores: Tensor, depth: int) -> Tensor:
@@ -60,8 +64,8 @@ def _stable_order(scores: Tensor) -> Tensor:
 
 
 def reaching(values: Tensor, least: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the values (rows, classes) that reach their row's `least` (rows, 1), one
-    row after the other, each in the order of its scores, best first.
+    """Rows and columns of the values (rows, classes) that reach their row's `least`, (rows, 1) or
+    (1, 1) for all, one row after the other, each in the order of its scores, best first.
 
     >>> values, scores = torch.tensor([[0.3, 0.3, 0.1, 0.3]]), torch.zeros(1, 4)
     >>> reaching(values, torch.tensor([[0.2]]), scores)[1].tolist()
@@ -177,6 +181,7 @@ class Ranking:
         self._dense = dense  # (rows, n) scores by column, where every class has one
         self._listed = listed  # the deepest (labels, scores) computed so far
         self._rising: Tensor | None = None  # dense scores, best last, without their labels
+        self._masses: Tensor | None = None  # the sum of each row, of scores that are not negative
         self.bounds: tuple[float, float] | None = None
         """The least and the largest score, if they are known."""
         first = dense if dense is not None else listed[0] if listed is not None else None
@@ -290,13 +295,15 @@ class Ranking:
         if isinstance(rows, int | np.integer):
             raise TypeError(f"ranking[{rows}] is one row; for a ranking of it: ranking[[{rows}]]")
         at = row_index(rows, self.n_rows, self.device)
-        return Ranking(
+        some = Ranking(
             classes=self.classes,
             depth=self.depth,
             kind=self.kind,
             dense=None if self._dense is None else pick(self._dense, at),
             listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
+        some._masses = None if self._masses is None else self._masses[at]
+        return some
 
     def with_classes(self, classes: Classes) -> Ranking:
         """The same ranking with the columns named."""
@@ -360,6 +367,16 @@ class Ranking:
             blocks = [sort_values(self._dense[rows]) for rows in self.blocks()]
             self._rising = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
         return self._rising
+
+    def masses(self) -> Tensor:
+        """The sum of each row of a dense ranking without negative scores; kept for next time."""
+        assert self._dense is not None
+        if self._masses is None:
+            dtype = torch.promote_types(self.scores_of(slice(0, 1)).dtype, torch.float32)
+            self._masses = torch.empty(self.n_rows, dtype=dtype, device=self.device)
+            for rows in blocks_to_read(self.n_rows, self.n_classes, self.device):
+                torch.sum(self._dense[rows], dim=1, dtype=dtype, out=self._masses[rows])
+        return self._masses
 
     def sorted_scores(self) -> Tensor:
         """The same, best first."""
@@ -428,7 +445,12 @@ class Ranking:
         for rows in self.blocks():
             block, y = self._dense[rows], index[rows, None]
             own = block.gather(1, y)
-            first[rows] = (own[:, 0] == block.amax(dim=1)) & (_ties_before(block, own, y) == 0)
+            found = own[:, 0] == block.amax(dim=1)
+            # Nothing ties with more than half of the row.
+            mass = torch.inf if self._masses is None else self._masses[rows]
+            if _any_ties(block, own, found & (own[:, 0] <= OVER_HALF * mass)):
+                found &= _ties_before(block, own, y) == 0
+            first[rows] = found
         return first
 
     def count_above(self, thresholds: Sequence[float]) -> Tensor:
@@ -443,6 +465,14 @@ class Ranking:
             for k, level in enumerate(levels):
                 counts[rows, k] = (block > level).sum(dim=1, dtype=torch.int32)
         return counts.clamp_(max=self.depth)
+
+
+def _any_ties(block: Tensor, own: Tensor, among: Tensor) -> bool:
+    """Whether any of some rows (a mask) has two scores that equal its `own`."""
+    if block.dtype not in (torch.float32, torch.float64) or block.is_cuda:
+        return True  # it could be
+    at = among.numpy().nonzero()[0]
+    return int(np.count_nonzero(block.numpy()[at] == own.numpy()[at])) > len(at)
 
 
 def _ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:

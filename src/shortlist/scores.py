@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from shortlist._arrays import check_choice
+from shortlist._arrays import check_choice, wide_sums
 from shortlist._warnings import warn
 from shortlist.ranking import Ranking
 
@@ -46,6 +46,10 @@ def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
         slack = _slack(ranking.scores_of(slice(0, 1)).dtype)
         low, high = ranking.bounds
         proba, log_proba = low >= 0 and high <= 1 + slack, high <= slack
+        if proba and ranking.is_dense and not log_proba:
+            proba = _are_one(ranking.masses(), slack, True)
+            if proba:
+                return "proba"
     for rows in ranking.blocks() if proba or log_proba else ():
         block = ranking.scores_of(rows)
         slack = _slack(block.dtype)
@@ -58,9 +62,9 @@ def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
                 listed = torch.where(block == -torch.inf, 0, block)
                 low = float(listed.min())
             proba = low >= 0 and high <= 1 + slack
-            proba = proba and _sums_to_one(listed, slack, ranking.is_dense)
+            proba = proba and _are_one(listed.sum(dim=1), slack, ranking.is_dense)
         if log_proba:
-            log_proba = high <= slack and _sums_to_one(block.exp(), slack, ranking.is_dense)
+            log_proba = high <= slack and _are_one(block.exp().sum(dim=1), slack, ranking.is_dense)
         if not (proba or log_proba):
             break
     if not (proba or log_proba):
@@ -77,7 +81,7 @@ def _warn_if_almost_proba(ranking: Ranking) -> None:
     for rows in ranking.blocks():
         block = ranking.scores_of(rows)
         least, most = torch.aminmax(block)
-        sums = torch.aminmax(block.sum(dim=1, dtype=torch.float64))
+        sums = torch.aminmax(wide_sums(block))
         low, high = min(low, float(sums.min)), max(high, float(sums.max))
         if float(least) < 0 or float(most) > 1 or max(1 - low, high - 1) > ALMOST:
             return
@@ -153,8 +157,8 @@ def _slack(dtype: torch.dtype) -> float:
     return 2e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-3
 
 
-def _sums_to_one(masses: Tensor, slack: float, exactly: bool) -> bool:
-    gap = masses.sum(dim=1) - 1
+def _are_one(masses: Tensor, slack: float, exactly: bool) -> bool:
+    gap = masses - 1
     return bool(((gap.abs() if exactly else gap) <= slack).all())
 
 
@@ -201,7 +205,7 @@ def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Te
     if kind == "logits" or scale != 1:
         # Summed in float64, so that the order of the columns makes no difference after rounding.
         top = 0 if best is not None else logs.amax(dim=1, keepdim=True)
-        total = (logs - top).exp_().sum(dim=1, keepdim=True, dtype=torch.float64)
+        total = wide_sums((logs - top).exp_())
         logs = logs - (total.log_() + top).to(logs.dtype)
     return logs.clamp(min=LEAST_LOG_PROBA, max=0)
 

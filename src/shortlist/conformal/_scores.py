@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist._arrays import check_choice, check_count, check_weight, sort_values
+from shortlist._arrays import check_choice, check_count, check_weight, sort_values, wide_sums
 from shortlist.ranking import Ranking, row_keys
 from shortlist.scores import LEAST_LOG_PROBA, ScoreType, log_proba_columns, sorted_log_proba
 
@@ -126,7 +126,7 @@ class ConformalScore:
             p = torch.softmax(scaled, dim=1)
         else:  # summed in float64, so that the order of the columns makes no difference
             p = (scaled - scaled.amax(dim=1, keepdim=True)).exp_()
-            p *= 1 / p.sum(dim=1, keepdim=True, dtype=torch.float64).to(p.dtype)
+            p *= 1 / wide_sums(p).to(p.dtype)
         return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
 
     @property

@@ -174,10 +174,13 @@ class OwnScores:
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
         lowest = torch.stack(list(thresholds)).amin(dim=0)
         scores = ranked.scores_of(slice(None))
-        row, column = reaching(self.values, _as_values(lowest, self.values.dtype)[:, None], scores)
+        least = _as_values(lowest, self.values.dtype)[:, None]
+        if bool((least == least[0]).all()):
+            least = least[:1]  # much faster to compare with
+        row, column = reaching(self.values, least, scores)
         longest = torch.bincount(row, minlength=len(scores))
-        if not self.empty:
-            nothing = (longest == 0).nonzero()[:, 0]
+        nothing = (longest == 0).nonzero()[:, 0]
+        if not self.empty and len(nothing):
             row, column = torch.cat([row, nothing]), torch.cat([column, best(scores[nothing])])
             row, order = torch.sort(row, stable=True)
             column, longest = column[order], longest.clamp_(min=1)
@@ -230,16 +233,9 @@ def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
 def _count_at(values: Tensor, rising: Tensor) -> Tensor:
     """How many of some values reach each of some thresholds."""
     asked = _as_values(rising, values.dtype)
-    parts = max(1, len(values) // SORTED_TOGETHER)
-    whole = len(values) // parts * parts
-    table = sort_values(values[:whole].view(parts, -1))
-    below = torch.searchsorted(table, asked.expand(parts, -1).contiguous()).sum(dim=0)
-    return len(values) - below - (values[whole:, None] < asked).sum(dim=0)
+    place = torch.bucketize(values[values >= asked[0]], asked, right=True)
+    return torch.bincount(place, minlength=len(asked) + 1).flip(0).cumsum(0).flip(0)[1:]
 
-
-SORTED_TOGETHER = 1 << 14
-"""So many values are sorted at a time where only counts are wanted: faster than all at once, and
-in several threads."""
 
 Block: TypeAlias = tuple[slice, Ranking, AnyLevels]
 """Some rows, their ranking, and the levels of its labels."""
