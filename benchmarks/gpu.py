@@ -139,6 +139,9 @@ def predicted(given: argparse.Namespace, device: torch.device) -> dict[str, floa
         "LAC": sl.SplitConformal("lac", score_type="logits"),
         "APS": sl.SplitConformal("aps", score_type="logits"),
         "Shortlister, no features": sl.Shortlister(max_epochs=3, score_type="logits"),
+        "Shortlister, no features, learned sizes": sl.Shortlister(
+            max_epochs=3, score_type="logits", learn_sizes=True
+        ),
     }
     for name, method in methods.items():
         model = method.fit(known, y)

@@ -210,6 +210,27 @@ def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Te
     return logs.clamp(min=LEAST_LOG_PROBA, max=0)
 
 
+def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor:
+    """Probabilities of all classes, in whatever order the columns are. Those that came in as such
+    are left as they are.
+
+    >>> proba_columns(torch.tensor([[0.25, 0.75]]), "proba", 2.0)
+    tensor([[0.1000, 0.9000]])
+    """
+    wide = scores.to(_working(scores.dtype))
+    if kind == "proba" and scale == 1:
+        return wide
+    if kind != "logits":
+        return log_proba_columns(scores, kind, scale).exp_()
+    scaled = wide if scale == 1 else wide * scale
+    if scores.is_cuda:  # one kernel
+        p = torch.softmax(scaled, dim=1)
+    else:  # summed in float64, so that the order of the columns makes no difference
+        p = (scaled - scaled.amax(dim=1, keepdim=True)).exp_()
+        p *= 1 / wide_sums(p).to(p.dtype)
+    return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
+
+
 def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
     """Logarithms of all scores of some rows; probabilities are floored at `LEAST_LOG_PROBA`.
 

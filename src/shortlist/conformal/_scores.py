@@ -17,15 +17,14 @@ Without randomisation u = 1: the label's whole share counts, for calibration and
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from shortlist._arrays import check_choice, check_count, check_weight, sort_values, wide_sums
+from shortlist._arrays import check_choice, check_count, check_weight, sort_values
 from shortlist.ranking import Ranking, row_keys
-from shortlist.scores import LEAST_LOG_PROBA, ScoreType, log_proba_columns, sorted_log_proba
+from shortlist.scores import ScoreType, proba_columns, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
@@ -115,19 +114,7 @@ class ConformalScore:
 
     def by_column(self, ranking: Ranking) -> Tensor:
         """Probabilities of all labels of a dense ranking, unsorted: the levels of LAC."""
-        scores = ranking.scores_of(slice(None))
-        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        if self.plain:
-            return wide
-        if self.kind != "logits":
-            return log_proba_columns(scores, self.kind, self.scale).exp_()
-        scaled = wide if self.scale == 1 else wide * self.scale
-        if scores.is_cuda:  # one kernel
-            p = torch.softmax(scaled, dim=1)
-        else:  # summed in float64, so that the order of the columns makes no difference
-            p = (scaled - scaled.amax(dim=1, keepdim=True)).exp_()
-            p *= 1 / wide_sums(p).to(p.dtype)
-        return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
+        return proba_columns(ranking.scores_of(slice(None)), self.kind, self.scale)
 
     @property
     def plain(self) -> bool:

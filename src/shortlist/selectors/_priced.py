@@ -29,9 +29,13 @@ class PricedSelector(NestedSelector):
     _parameter = "cost_weight"
     _levels_follow = ("allow_empty", "cost")
 
+    @property
+    def _costs_are_sizes(self) -> bool:
+        return isinstance(self.cost, str) and self.cost == "linear"
+
     def _prices(self, sizes: Tensor) -> Tensor:
         """What each size costs more than the one before."""
-        if isinstance(self.cost, str) and self.cost == "linear":  # no table of 100,000 sizes
+        if self._costs_are_sizes:  # no table of 100,000 sizes
             costs = sizes.to(torch.float64)
         else:
             occurring = torch.unique(sizes).tolist()

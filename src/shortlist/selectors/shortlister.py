@@ -16,9 +16,9 @@ from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist._together import together
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
-from shortlist.scores import LEAST_LOG_PROBA, ScoreType, sorted_log_proba
+from shortlist.scores import LEAST_LOG_PROBA, ScoreType, proba_columns, sorted_log_proba
 from shortlist.selectors._large import log_proba_of, widely_ranked
-from shortlist.selectors._levels import Levels
+from shortlist.selectors._levels import AnyLevels, Levels, OwnScores
 from shortlist.selectors._priced import PricedSelector
 from shortlist.selectors._rescoring import Rescorer
 from shortlist.selectors._sizing import Buckets, RankModel, size_grid
@@ -300,9 +300,12 @@ class Shortlister(PricedSelector):
         start = _Scored(ranking, self._kind, self._scale)
         return start.leaving(self._outside) if self._outside else start
 
-    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
+    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         features = self._known(features)
         ranked = self._ranked(ranking, features)
+        if self._rank_model is None and self._costs_are_sizes and ranked.is_whole():
+            # What a label is worth is its own probability: nothing has to be sorted.
+            return ranked.ranking, OwnScores(ranked.by_column())
         log_p = ranked.log_proba(self._buckets.sizes[-1])
         every = torch.arange(1, log_p.shape[1], device=ranking.device)
         if self._rank_model is None:
@@ -369,6 +372,14 @@ class _Scored:
     def log_proba(self, depth: int) -> Tensor:
         """Sorted log-probabilities, with the mass of all others last."""
         return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
+
+    def is_whole(self) -> bool:
+        """Whether every label of every row is listed."""
+        return self.ranking.is_dense and self.ranking.depth == self.ranking.n_classes
+
+    def by_column(self) -> Tensor:
+        """Probabilities of all labels, unsorted, where every one is listed."""
+        return proba_columns(self.ranking.scores_of(slice(None)), self.kind, self.scale)
 
     def every_log_proba(self) -> Matrix:
         """The same to the ranking's depth; of many rows, only when they are looked at."""
