@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._arrays import ArrayLike, to_tensor
+from shortlist._arrays import ArrayLike, sort_values, to_tensor
 from shortlist._labels import Classes
 
 
@@ -135,7 +135,7 @@ def _check(columns: Tensor, values: Tensor, n: int) -> None:
             "every score must be finite"
         )
     by_label = torch.where(real, columns, -1 - torch.arange(columns.shape[1]).to(columns.device))
-    by_label = by_label.sort(dim=1).values
+    by_label = sort_values(by_label)
     twice = by_label[:, 1:] == by_label[:, :-1]
     if bool(twice.any()):
         row, place = (int(v) for v in twice.nonzero()[0])

@@ -256,10 +256,11 @@ class Ranking:
         # A stable sort keeps the order of ties; padding goes last and is cut off where no row
         # needs it.
         by_score = torch.where(columns >= 0, values, -torch.inf)
-        position = torch.sort(by_score, dim=1, descending=True, stable=True).indices
         depth = int((columns >= 0).sum(dim=1).max())
-        position = position[:, :depth]
-        columns, values = columns.gather(1, position), values.gather(1, position)
+        if bool((by_score[:, 1:] > by_score[:, :-1]).any()):
+            position = torch.sort(by_score, dim=1, descending=True, stable=True).indices
+            columns, values = columns.gather(1, position), values.gather(1, position)
+        columns, values = columns[:, :depth], values[:, :depth]
         listed = (columns.to(torch.int32), torch.where(columns >= 0, values, 0))
         return cls(classes=known, depth=depth, kind=kind_of(scores), listed=listed)
 
