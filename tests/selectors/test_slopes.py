@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shortlist.selectors._slopes import slopes
+from shortlist.selectors._slopes import _min_max, _pooled, slopes
 
 sixteenths = st.integers(0, 8).map(lambda n: n / 16)
 prices = st.integers(0, 3).map(float)
@@ -73,6 +73,23 @@ def test_slopes_of_any_numbers_never_increase(rows, members, seed):
     reached = gains[:, 1:].cumsum(dim=1)
     assert bool((height >= reached * (1 - 1e-9)).all())
     torch.testing.assert_close(height[:, -1], reached[:, -1])
+
+
+@given(rows_of_gains)
+@settings(max_examples=100, deadline=None)
+def test_the_formula_for_a_gpu_gives_the_same_slopes(problem):
+    gains = torch.tensor(problem[0], dtype=torch.float64)
+    costs = torch.tensor(problem[1], dtype=torch.float64).expand_as(gains)
+    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
+
+
+@given(st.integers(1, 40), st.integers(2, 60), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_so_it_does_for_any_numbers(rows, members, seed):
+    generator = torch.Generator().manual_seed(seed)
+    gains = torch.rand((rows, members), generator=generator, dtype=torch.float64) ** 20
+    costs = torch.rand((rows, members), generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
 
 
 def test_prices_by_row():

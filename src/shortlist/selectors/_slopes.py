@@ -9,6 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shortlist._arrays import row_blocks
+
+
+FEW = 64
+"""Of so many members all pairs can be looked at, where one step after the other takes longer."""
+
 
 def slopes(gains: Tensor, prices: Tensor) -> Tensor:
     """The largest lambda at which each member, or a later one, is chosen: never increasing.
@@ -34,7 +40,9 @@ def slopes(gains: Tensor, prices: Tensor) -> Tensor:
     rest = found[:, 1:]
     dented = (rest[:, 1:] > rest[:, :-1]).any(dim=1) | (prices[:, 1:] <= 0).any(dim=1)
     if bool(dented.any()):
-        found[dented, 1:] = _pooled(gains[dented, 1:], prices[dented, 1:])
+        at_once = found.is_cuda and found.shape[1] <= FEW
+        pooled = _min_max if at_once else _pooled
+        found[dented, 1:] = pooled(gains[dented, 1:], prices[dented, 1:])
     if found.shape[1] > 1:
         found[:, 0] = torch.maximum(found[:, 0], found[:, 1])
     return found
@@ -83,4 +91,26 @@ def _pooled(gains: Tensor, prices: Tensor) -> Tensor:
     found = _ratio(pool_gain, pool_price).gather(1, pool_of)
     # Rounding may leave a pool a hair steeper than the one before.
     lowest: Tensor = found.cummin(dim=1).values
+    return lowest
+
+
+def _min_max(gains: Tensor, prices: Tensor) -> Tensor:
+    """The same slopes by a formula, without a look at any value, which a GPU would have to wait
+    for: of the stretches that begin at a member or before, the least of the steepest that end there
+    or after.
+    """
+    members = gains.shape[1]
+    ends, begins = torch.arange(members)[:, None, None], torch.arange(members)
+    within = (ends >= begins).to(gains.device)
+    parts = []
+    for rows in row_blocks(len(gains), members**2, gains.device):
+        # (ends, rows, begins): sums along the first axis are the fast ones.
+        gain, price = (
+            torch.where(within, values[rows].T[:, :, None], 0).cumsum(dim=0)
+            for values in (gains, prices)
+        )
+        steepest = torch.where(within, _ratio(gain, price), -torch.inf)
+        steepest = steepest.flip(0).cummax(dim=0).values.flip(0)
+        parts.append(torch.where(within, steepest, torch.inf).amin(dim=2).T)
+    lowest: Tensor = torch.cat(parts).cummin(dim=1).values
     return lowest
