@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from shortlist._arrays import (
     as_bounded_matrix,
     blocks_to_read,
     check_count,
+    in_threads,
     kind_of,
     pick,
     row_blocks,
@@ -93,14 +95,30 @@ def _reaching(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The same in NumPy, which is faster at it."""
     n = scores.shape[1]
-    flat = np.flatnonzero(values >= least)
-    row = flat // n
-    bits = (scores.reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
-    falling = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
-    keys = _pack(row, falling, flat - row * n, n)
-    keys.sort()
-    return _unpack(keys, n)
 
+    def sorted_keys(rows: slice) -> NDArray[np.int64]:
+        flat = np.flatnonzero(values[rows] >= (least if len(least) == 1 else least[rows]))
+        row = flat // n
+        bits = (scores[rows].reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
+        falling = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
+        keys = _pack(row + rows.start, falling, flat - row * n, n)
+        _sort_few(keys, np.searchsorted(row, row[SORTED_TOGETHER::SORTED_TOGETHER]))
+        return keys
+
+    # To compare with one number is too quick a work for threads.
+    size = 0 if len(least) == 1 else values.size
+    parts = in_threads(sorted_keys, len(values), size)
+    return _unpack(parts[0] if len(parts) == 1 else np.concatenate(parts), n)
+
+
+def _sort_few(keys: NDArray[np.int64], ends: NDArray[np.intp]) -> None:
+    """Sort keys that are in order but for what is between each of some rising ends and the next."""
+    for start, end in pairwise([0, *ends.tolist(), len(keys)]):
+        keys[start:end].sort()
+
+
+SORTED_TOGETHER = 200
+"""About so many whole numbers are sorted at a time: several times faster than thousands."""
 
 Integers = TypeVar("Integers", Tensor, "NDArray[np.int64]")
 
