@@ -26,7 +26,7 @@ ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
 Kind: TypeAlias = Literal["numpy", "torch"]
 Result = TypeVar("Result")
 
-BLOCK_ELEMENTS = 1 << 20
+BLOCK_ELEMENTS = 1 << 21
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
 READ_ELEMENTS = 1 << 24
 """The same where they are only read."""

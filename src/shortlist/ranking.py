@@ -101,7 +101,7 @@ def _reaching(
         row = flat // n
         bits = (scores[rows].reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
         falling = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
-        keys = _pack(row + rows.start, falling, flat - row * n, n)
+        keys: NDArray[np.int64] = _pack(row + rows.start, falling, flat - row * n, n)
         _sort_few(keys, np.searchsorted(row, row[SORTED_TOGETHER::SORTED_TOGETHER]))
         return keys
 

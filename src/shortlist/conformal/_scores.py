@@ -74,29 +74,35 @@ class ConformalScore:
     def of_sorted(self, p: Tensor, u: Tensor | float) -> Tensor:
         """The scores of each row's first labels, of probabilities `p`: (rows, labels)."""
         ranks = torch.arange(1, p.shape[1] + 1, device=p.device)
-        before = None
+        share = before = None
         if self.name in MASSES:
             share = rounded(p)
             before = share.cumsum(dim=1).sub_(share)
-        return self._formula(p, ranks, u, before, p[:, :2]).expand_as(p)
+        return self._formula(p, ranks, u, share, before, p[:, :2]).expand_as(p)
 
     def of_labels(self, p: Tensor, index: Tensor, rank: Tensor, u: Tensor | float) -> Tensor:
         """The score of one label of each row, which has the `rank`, from 0, among probabilities in
         any order: (rows, 1). The very same number as that of `of_sorted`."""
-        own, before = p.gather(1, index[:, None]), None
+        own, share, before = p.gather(1, index[:, None]), None, None
         if self.name in MASSES:
             # The labels before this one have what exceeds its share, and its share each.
             share = rounded(own)
             above = rounded(p, below=share).relu_().sum(dim=1, keepdim=True)
             before = above + share * rank[:, None]
         few = torch.topk(p, min(2, p.shape[1])).values if self.name in ("margin", "saps") else p
-        return self._formula(own, rank[:, None].to(torch.int64) + 1, u, before, few)
+        return self._formula(own, rank[:, None].to(torch.int64) + 1, u, share, before, few)
 
     def _formula(
-        self, p: Tensor, ranks: Tensor, u: Tensor | float, before: Tensor | None, best: Tensor
+        self,
+        p: Tensor,
+        ranks: Tensor,
+        u: Tensor | float,
+        share: Tensor | None,
+        before: Tensor | None,
+        best: Tensor,
     ) -> Tensor:
-        """The scores of labels from their probability, rank (from 1), the mass of all labels
-        before them, and the best probabilities of the row."""
+        """The scores of labels from their probability, rank (from 1), their own mass and that of
+        all labels before them, rounded, and the best probabilities of the row."""
         if self.name == "lac":
             return p
         if self.name == "margin":
@@ -106,8 +112,9 @@ class ConformalScore:
         if self.name == "saps":
             later = best[:, :1] + (ranks - 2 + u) * self.penalty
             return -torch.where(ranks == 1, u * p, later)
+        assert share is not None
         assert before is not None
-        mass = before + u * rounded(p)
+        mass = before + u * share
         if self.name == "raps":
             mass += self.penalty * (ranks - self.k_reg).clamp(min=0)
         return mass.neg_()

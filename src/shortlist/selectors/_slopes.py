@@ -11,7 +11,6 @@ from torch import Tensor
 
 from shortlist._arrays import row_blocks
 
-
 FEW = 64
 """Of so many members all pairs can be looked at, where one step after the other takes longer."""
 
