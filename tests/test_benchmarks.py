@@ -262,3 +262,31 @@ def test_gpu_runs_where_there_is_none(tmp_path: Path) -> None:
     assert set(found["predict"]) == {"LAC", "APS", "Shortlister, no features"}
     for sizes in found["both stages"]["sizes"].values():
         assert all(np.isnan(size) or 1 <= size <= 6 for size in sizes)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_larger_than_memory() -> None:
+    printed = run(
+        "larger_than_memory.py", "--gigabytes", "0", "--fit-gigabytes", "0", "--epochs", "1"
+    )
+    lines = [line.rsplit(maxsplit=4) for line in printed.splitlines()[2:]]
+    steps = ["lac, calibrate", "lac, predict", "aps, calibrate", "aps, predict", "Shortlister, fit"]
+    assert [line[0] for line in lines] == steps
+    for _, gigabytes, seconds, speed, memory in lines:
+        assert 0.04 <= float(gigabytes) < 0.05
+        assert float(seconds) > 0
+        assert float(speed) > 0
+        assert float(memory) < 1000
+
+
+def test_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    output = tmp_path / "found.json"
+    few = ("--rows", "60000", "--plain-rows", "30000", "--workers", "1", "-o", str(output))
+    printed = run("cluster.py", "--folder", str(tmp_path), *few)
+    found = json.loads(output.read_text())
+    assert found["rows"] == 60_000
+    assert found["share of plain"] > 0
+    for work in ("calibrate", "predict, plain", "predict, one worker", "predict"):
+        assert f"{work}: {found[work]['seconds']:.1f} s" in printed
+    assert "60,000 sets in" in printed

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import shortlist as sl
-from shortlist import comparison, metrics
+from shortlist import metrics
 from shortlist.comparison import ACCURACIES, Measured, default_methods
 
 mpl.use("Agg")
@@ -511,7 +511,7 @@ def test_wrong_input_is_refused_before_anything_is_fitted(
     def never(*given: object) -> None:
         raise AssertionError("a method was fitted")
 
-    monkeypatch.setattr(comparison, "measure", never)
+    monkeypatch.setattr("shortlist.comparison._plan.measure", never)
     pattern = ".*".join(map(re.escape, message.split(".*")))
     with pytest.raises(ValueError, match=pattern):
         call()
@@ -567,7 +567,7 @@ def test_rows_are_re_scored_by_what_did_not_learn_from_them(
     known, judged = rows(400, 1), rows(400, 2)
     rng = np.random.default_rng(0)
     wide = [np.column_stack([part[2], rng.normal(size=(400, 20))]) for part in (known, judged)]
-    monkeypatch.setattr(comparison, "SplitConformal", Spy)
+    monkeypatch.setattr("shortlist.comparison._measure.SplitConformal", Spy)
     # Long enough to learn the rows by heart.
     methods = {
         "Shortlister": shortlister(rescore=True, width=128, max_epochs=20, patience=20),
@@ -644,7 +644,7 @@ def test_the_default_adds_lac_on_re_scored_probabilities(monkeypatch: pytest.Mon
         asked.append((has_features, seed))
         return few()
 
-    monkeypatch.setattr(comparison, "default_methods", tiny)
+    monkeypatch.setattr("shortlist.comparison._plan.default_methods", tiny)
     found = sl.compare(*rows(450, 1), random_state=4)
     assert list(found.curves) == ["Shortlister", "RAPS", "LAC, re-scored"]
     assert list(sl.compare(*rows(450, 1)[:2]).curves) == ["Shortlister", "RAPS"]

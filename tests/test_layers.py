@@ -67,7 +67,6 @@ ROWS: list[tuple[str, set[str]]] = [
             "rows",
             "_columns",
             "_sets_out",
-            "_comparison_text",
         },
     ),
 ]

@@ -64,7 +64,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--growth-classes", **numbers, default=[10, 100, 1000, 10_000, 100_000])
     parser.add_argument("--growth-members", **numbers, default=[2, 8, 32, 128, 512])
     parser.add_argument("--fit-rows", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=5, help="of both sides, for whole fits")
+    parser.add_argument("--epochs", type=int, default=20, help="of both sides, for whole fits")
     parser.add_argument("--latency-rows", type=int, default=12_000)
     parser.add_argument("--latency-classes", type=int, default=100)
     parser.add_argument("--latency-repeats", type=int, default=300)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist._comparison_text import middle_of
+from shortlist.comparison._text import middle_of
 from shortlist._progress import track
 from shortlist.comparison import Comparison, Fitted
 from shortlist.report._confusion import (

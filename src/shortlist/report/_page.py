@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 
-from shortlist._comparison_text import middle_of
+from shortlist.comparison._text import middle_of
 from shortlist._version import __version__
 from shortlist.report._content import Content, Method, Point
 from shortlist.report._words import in_short, listed, measured, percent, promises

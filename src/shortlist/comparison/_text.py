@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shortlist.comparison import Comparison
+    from shortlist.comparison._found import Comparison
 
 
 def in_words(found: Comparison) -> str:
