@@ -38,9 +38,7 @@ def main() -> None:
     parser.add_argument("--plain-rows", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--fit", type=int, metavar="ROWS", help="fit a Shortlister to so many rows")
-    parser.add_argument(
-        "-o", "--output", type=Path, help="write what was measured, as JSON"
-    )
+    parser.add_argument("-o", "--output", type=Path, help="write what was measured, as JSON")
     given = parser.parse_args()
     table, few = given.folder / "table", given.folder / "few"
     write(table, given.rows)

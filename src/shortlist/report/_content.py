@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist.comparison._text import middle_of
 from shortlist._progress import track
 from shortlist.comparison import Comparison, Fitted
+from shortlist.comparison._text import middle_of
 from shortlist.report._confusion import (
     Group,
     HardClass,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 
-from shortlist.comparison._text import middle_of
 from shortlist._version import __version__
+from shortlist.comparison._text import middle_of
 from shortlist.report._content import Content, Method, Point
 from shortlist.report._words import in_short, listed, measured, percent, promises
 
