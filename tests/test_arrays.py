@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -227,3 +229,24 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
         right = np.array_equal(sort_values(torch.from_numpy(x)).numpy(), np.sort(x))
         os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+ENDING = """
+import threading, torch
+from shortlist._arrays import in_threads
+torch.set_num_threads(2)
+in_threads(lambda part: part, 4, 1 << 20)
+
+def later():
+    threading.main_thread().join()
+    print([part.start for part in in_threads(lambda part: part, 4, 1 << 20)])
+
+threading.Thread(target=later).start()
+"""
+
+
+def test_threads_may_go_on_when_the_main_one_has_ended():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[0, 2]", done.stderr

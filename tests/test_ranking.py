@@ -503,3 +503,9 @@ def test_is_first_agrees_with_rank_whatever_is_known_of_the_rows(data):
     assert torch.equal(ranking.masses(), scores.sum(dim=1).to(ranking.masses().dtype))
     assert torch.equal(ranking.is_first(index), expected)
     assert torch.equal(ranking[:1].is_first(index[:1]), expected[:1])
+
+
+def test_sums_of_negative_scores_say_nothing_of_ties():
+    ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
+    assert ranking.masses().tolist() == [-4.0]
+    assert ranking.is_first(torch.tensor([0])).tolist() == [False]

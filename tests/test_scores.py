@@ -16,6 +16,7 @@ from shortlist.scores import (
     LEAST_LOG_PROBA,
     NOT_LISTED,
     log_columns,
+    proba_columns,
     score_type,
     sorted_log_proba,
     target_columns,
@@ -356,3 +357,12 @@ def test_other_scores_than_at_fit_are_refused() -> None:
             ValueError, match=r"fit saw scores of the kind '.*proba', but these run"
         ):
             model.predict_set(other, accuracy=0.9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, 10_000.0])
+def test_probabilities_do_not_depend_on_what_is_added_to_all_logits(offset):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(-40, 40, (50, 20), generator=generator) / 8 + offset  # exact in float32
+    exact = torch.softmax(1.3 * (logits.double() - offset), dim=1)
+    found = proba_columns(logits, "logits", 1.3).double()
+    torch.testing.assert_close(found, exact, rtol=3e-6, atol=0)

@@ -35,6 +35,7 @@ DEVICE_ELEMENTS = 1 << 26
 WARP = 64
 SMALL = 1 << 16
 """Fewer values are not worth another thread."""
+MOST_THREADS = 256
 LARGE = 1 << 26
 """So many bytes are not copied without need."""
 
@@ -215,14 +216,22 @@ def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Re
     threads = 1 if size < SMALL else min(torch.get_num_threads(), rows)
     ends = [rows * k // threads for k in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(ends)]
-    others = [_pool().submit(work, part) for part in parts[1:]]
-    return [work(parts[0]), *(other.result() for other in others)]
+    others = [_begun(work, part) for part in parts[1:]]
+    return [work(parts[0]), *(other() for other in others)]
+
+
+def _begun(work: Callable[[slice], Result], part: slice) -> Callable[[], Result]:
+    """What waits for work in a thread; what does it, where Python is ending and takes none."""
+    try:
+        return _pool().submit(work, part).result
+    except RuntimeError:
+        return lambda: work(part)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
     """Threads that stay: to begin one for each block takes longer than some blocks do."""
-    return ThreadPoolExecutor()
+    return ThreadPoolExecutor(max_workers=MOST_THREADS)
 
 
 if hasattr(os, "register_at_fork"):  # a forked process has none of them

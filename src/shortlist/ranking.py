@@ -184,6 +184,9 @@ class Ranking:
     [1.0, 1.0]
     """
 
+    _masses: Tensor | None = None
+    """The sum of each row, where no score is negative."""
+
     def __init__(
         self,
         *,
@@ -199,7 +202,6 @@ class Ranking:
         self._dense = dense  # (rows, n) scores by column, where every class has one
         self._listed = listed  # the deepest (labels, scores) computed so far
         self._rising: Tensor | None = None  # dense scores, best last, without their labels
-        self._masses: Tensor | None = None  # the sum of each row, of scores that are not negative
         self.bounds: tuple[float, float] | None = None
         """The least and the largest score, if they are known."""
         first = dense if dense is not None else listed[0] if listed is not None else None
@@ -290,6 +292,11 @@ class Ranking:
     def is_dense(self) -> bool:
         """Whether every class has a score, so that every label has a finite rank."""
         return self._dense is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every label of every row is listed."""
+        return self.is_dense and self.depth == self.n_classes
 
     @property
     def labels(self) -> Array:
@@ -388,13 +395,16 @@ class Ranking:
         return self._rising
 
     def masses(self) -> Tensor:
-        """The sum of each row of a dense ranking without negative scores; kept for next time."""
+        """The sum of each row of a dense ranking; kept for next time if no score is negative."""
         assert self._dense is not None
         if self._masses is None:
             dtype = torch.promote_types(self.scores_of(slice(0, 1)).dtype, torch.float32)
-            self._masses = torch.empty(self.n_rows, dtype=dtype, device=self.device)
+            found = torch.empty(self.n_rows, dtype=dtype, device=self.device)
             for rows in blocks_to_read(self.n_rows, self.n_classes, self.device):
-                torch.sum(self._dense[rows], dim=1, dtype=dtype, out=self._masses[rows])
+                torch.sum(self._dense[rows], dim=1, dtype=dtype, out=found[rows])
+            if self.bounds is None or self.bounds[0] < 0:
+                return found
+            self._masses = found
         return self._masses
 
     def sorted_scores(self) -> Tensor:

@@ -222,11 +222,13 @@ def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor
         return wide
     if kind != "logits":
         return log_proba_columns(scores, kind, scale).exp_()
-    scaled = wide if scale == 1 else wide * scale
-    if scores.is_cuda:  # one kernel
-        p = torch.softmax(scaled, dim=1)
-    else:  # summed in float64, so that the order of the columns makes no difference
-        p = (scaled - scaled.amax(dim=1, keepdim=True)).exp_()
+    # Counted from the best before they are scaled: large logits lose nothing by it.
+    if scores.is_cuda and scale == 1:  # one kernel
+        p = torch.softmax(wide, dim=1)
+    else:
+        p = wide - wide.amax(dim=1, keepdim=True)
+        p = p.exp_() if scale == 1 else p.mul_(scale).exp_()
+        # Summed in float64, so that the order of the columns makes no difference.
         p *= 1 / wide_sums(p).to(p.dtype)
     return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
 

@@ -867,3 +867,19 @@ def test_parameters_that_cannot_be_right(name: str, value: object, message: str)
     scores, y, x = rows(300, 1)
     with pytest.raises(ValueError, match=message):
         shortlister(**{name: value}).fit(scores, y, features=x)
+
+
+def test_sets_are_no_longer_than_the_lists_that_were_learned_from() -> None:
+    scores, y, _ = rows(600, 0)
+    listed = sl.Ranking.from_scores(scores, depth=2)
+    model = shortlister(learn_sizes=False, calibration=None).fit(listed, y)
+    model.calibrate(scores, y)
+    assert model.predict_set(scores, cost_weight=0).sizes.max() == 2
+    with pytest.raises(UnreachableError):
+        model.predict_set(scores, accuracy=0.999)
+
+
+def test_a_probability_of_zero_is_worth_next_to_nothing_but_something() -> None:
+    one_hot = np.eye(4).repeat(30, axis=0)
+    model = shortlister(learn_sizes=False, score_type="proba").fit(one_hot, one_hot.argmax(axis=1))
+    assert model.predict_set(one_hot, cost_weight=1e-14).sizes.tolist() == [4] * 120

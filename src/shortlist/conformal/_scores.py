@@ -130,7 +130,7 @@ class ConformalScore:
 
     def _probabilities(self, ranking: Ranking) -> Tensor:
         """Sorted probabilities; zero where a list has ended."""
-        if ranking.is_dense and ranking.depth == ranking.n_classes:
+        if ranking.is_whole:
             if self.plain:
                 scores = ranking.sorted_scores()
                 return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -147,7 +147,7 @@ class SplitConformal(NestedSelector):
         )
 
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
-        if ranking.is_dense and ranking.depth == ranking.n_classes:
+        if ranking.is_whole:
             if self.score == "lac":
                 return ranking, OwnScores(self.score_.by_column(ranking))
             return ranking, UnsortedLevels(self.score_, ranking)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -18,6 +19,10 @@ Point: TypeAlias = "tuple[float | Conditional, str]"
 """A threshold, or one for each class or group, and the promise in words."""
 
 
+SPARE = 1.1
+"""By how much more room is made than seems to be needed."""
+
+
 class Lists:
     """Sets that come a block of rows at a time, written where they stay: small results between
     large temporaries keep memory from going back."""
@@ -32,17 +37,25 @@ class Lists:
 
     def add(self, rows: slice, labels: Tensor, lengths: Tensor) -> None:
         end = self.used + len(labels)
-        if end > len(self.flat):
-            wider = self.flat.new_empty(max(end, 2 * len(self.flat)))
+        if end > len(self.flat):  # room for all, if rows go on like this
+            expected = math.ceil(SPARE * end * len(self.ranking) / rows.stop)
+            wider = self.flat.new_empty(max(end, expected))
             wider[: self.used] = self.flat[: self.used]
             self.flat = wider
         self.flat[self.used : end] = labels
         self.sizes[rows] = lengths.to(torch.int64)
         self.used = end
 
+    def labels(self) -> Tensor:
+        """All that were added; without the rest of the room, if that is large."""
+        found = self.flat[: self.used]
+        return found if len(self.flat) <= SPARE * self.used else found.clone()
+
     def sets(self, promise: str) -> PredictionSets:
-        ranking, flat = self.ranking, self.flat[: self.used].clone()
-        return PredictionSets(flat, self.sizes, ranking.classes, kind=ranking.kind, promise=promise)
+        ranking = self.ranking
+        return PredictionSets(
+            self.labels(), self.sizes, ranking.classes, kind=ranking.kind, promise=promise
+        )
 
 
 class NestedLists(Lists):
@@ -62,7 +75,7 @@ class NestedLists(Lists):
             kept[rows] = found
 
     def each(self, promises: Iterable[str]) -> Iterator[PredictionSets]:
-        ranking, flat = self.ranking, self.flat[: self.used].clone()
+        ranking, flat = self.ranking, self.labels()
         for lengths, promise in zip(self.lengths, promises, strict=True):
             yield PredictionSets(
                 flat,

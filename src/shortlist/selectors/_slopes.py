@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shortlist._arrays import row_blocks
+from shortlist._arrays import DEVICE_ELEMENTS, row_blocks
 
 FEW = 64
 """Of so many members all pairs can be looked at, where one step after the other takes longer."""
@@ -102,7 +102,7 @@ def _min_max(gains: Tensor, prices: Tensor) -> Tensor:
     ends, begins = torch.arange(members)[:, None, None], torch.arange(members)
     within = (ends >= begins).to(gains.device)
     parts = []
-    for rows in row_blocks(len(gains), members**2, gains.device):
+    for rows in row_blocks(len(gains), members**2, elements=DEVICE_ELEMENTS // 8):
         # (ends, rows, begins): sums along the first axis are the fast ones.
         gain, price = (
             torch.where(within, values[rows].T[:, :, None], 0).cumsum(dim=0)

@@ -303,7 +303,8 @@ class Shortlister(PricedSelector):
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         features = self._known(features)
         ranked = self._ranked(ranking, features)
-        if self._rank_model is None and self._costs_are_sizes and ranked.is_whole():
+        every_label = ranked.ranking.is_whole and self._buckets.sizes[-1] == ranking.n_classes
+        if self._rank_model is None and self._costs_are_sizes and every_label:
             # What a label is worth is its own probability: nothing has to be sorted.
             return ranked.ranking, OwnScores(ranked.by_column())
         log_p = ranked.log_proba(self._buckets.sizes[-1])
@@ -373,13 +374,11 @@ class _Scored:
         """Sorted log-probabilities, with the mass of all others last."""
         return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
 
-    def is_whole(self) -> bool:
-        """Whether every label of every row is listed."""
-        return self.ranking.is_dense and self.ranking.depth == self.ranking.n_classes
-
     def by_column(self) -> Tensor:
-        """Probabilities of all labels, unsorted, where every one is listed."""
-        return proba_columns(self.ranking.scores_of(slice(None)), self.kind, self.scale)
+        """Probabilities of all labels, unsorted, where every one is listed; none is zero."""
+        p = proba_columns(self.ranking.scores_of(slice(None)), self.kind, self.scale)
+        plain = self.kind == "proba" and self.scale == 1
+        return p.clamp(min=math.exp(LEAST_LOG_PROBA)) if plain else p
 
     def every_log_proba(self) -> Matrix:
         """The same to the ranking's depth; of many rows, only when they are looked at."""
