@@ -124,11 +124,14 @@ def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
         if not (math.isfinite(low) and math.isfinite(high)):
             at = int((~torch.isfinite(block)).flatten().nonzero()[0])
             row, column = divmod(at, matrix.shape[1])
-            cure = "or clip log-probabilities of zero, e.g. np.maximum(scores, -100)"
+            value = float(block[row, column])
+            cure = "or fill in what is missing"
+            if name == "scores":
+                clip = "or clip log-probabilities of zero, e.g. np.maximum(scores, -100)"
+                cure = "or mend what makes them" if math.isnan(value) else clip
             raise ValueError(
-                f"{name} holds {float(block[row, column])} at row {rows.start + row}, "
-                f"column {column}; every value must be finite. Remove such rows, "
-                f"{cure if name == 'scores' else 'or fill in what is missing'}"
+                f"{name} holds {value} at row {rows.start + row}, "
+                f"column {column}; every value must be finite. Remove such rows, {cure}"
             )
     return least, largest
 
@@ -301,9 +304,12 @@ def check_probability(value: object, name: str) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number; got {value!r}") from None
+        several = "; for several at once: predict_sets(..., accuracies=[...])"
+        hint = several if name == "accuracy" and isinstance(value, list | tuple) else ""
+        raise ValueError(f"{name} must be a number; got {value!r}{hint}") from None
     if not 0.0 < number < 1.0:
-        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}")
+        hint = f"; did you mean {number / 100:g}?" if 1 < number < 100 else ""
+        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}{hint}")
     return number
 
 

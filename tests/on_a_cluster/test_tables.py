@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from sklearn.exceptions import NotFittedError
 from tables import SCORES, Y, lists
 
+import shortlist as sl
 from shortlist.ray._bad_rows import wrong_rows
+from shortlist.ray._cluster import _probe
 from shortlist.ray._fit import _Gathered
+from shortlist.ray._predict import check_model
 from shortlist.ray._table import Table
 from shortlist.rows import Rows
 
@@ -111,10 +117,16 @@ def test_labels_of_candidates_that_are_no_classes() -> None:
     rows = Rows(np.ones((3, 2)), np.array([[0, 1], [3, 0], [1, -1]]), np.array([0, 0, 9]))
     found = wrong_rows(rows, np.arange(3))
     assert found == {
-        1: "labels hold 3, and there are 3 classes, counted from 0",
-        2: "y is np.int64(9), which is not one of 3 classes",
+        1: "labels hold 3, which is not one of 3 classes",
+        2: "y is 9, which is not one of 3 classes",
     }
     assert wrong_rows(rows, None) == {}
+    unequal = Rows([[0.5, 0.5], [1.0], [0.9, 0.1]], [[0, 1], [3], [1, 2]], np.array([0, 0, 9]))
+    assert wrong_rows(unequal, np.arange(3)) == found
+    named = Rows([[0.5], [1.0]], [["a"], ["c"]], np.array(["a", "b"]))
+    assert wrong_rows(named, np.array(["a", "b"])) == {
+        1: "labels hold 'c', which is not one of 2 classes"
+    }
 
 
 def test_lists_of_other_lengths_in_other_blocks() -> None:
@@ -128,6 +140,29 @@ def test_lists_of_other_lengths_in_other_blocks() -> None:
     assert sorted(map(len, found.scores)) == [3] * 6 + [5] * 3
     assert len(found.y) == 9
     assert found.given(np.arange(6)).depth == 5
+
+
+def test_rows_with_another_number_of_scores_are_not_bad_rows(dense: Path) -> None:
+    table = Table.open(dense, needs_y=False, on_bad_rows="skip")
+    with pytest.raises(ValueError, match=r"rows have \d+ scores, but there are 2 classes"):
+        list(table.read(table.pieces[0], np.arange(2)))
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=rf"no Ray cluster answers at '127.0.0.1:{port}'"):
+        _probe(f"127.0.0.1:{port}")
+    assert time.monotonic() - begun < 5
+
+
+def test_what_is_no_fitted_model() -> None:
+    with pytest.raises(ValueError, match=r"model = 'there' is a path; load it"):
+        check_model("there")
+    with pytest.raises(NotFittedError, match=r"not fitted yet; sl\.ray\.fit"):
+        check_model(sl.SplitConformal())
 
 
 def test_what_is_no_path() -> None:

@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 _debugging = False
 
+BadRows = Annotated[
+    str, typer.Option(help="With --ray: raise, or skip rows with NaN or unknown labels.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Ray = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._app import AsJson, Force, Ray, app, errors_in_one_line, say
+from shortlist.cli._app import AsJson, BadRows, Force, Ray, app, errors_in_one_line, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,11 +33,6 @@ Data = Annotated[
         help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
         show_default=False,
     ),
-]
-
-
-BadRows = Annotated[
-    str, typer.Option(help="With --ray: raise, or skip rows with NaN or unknown labels.")
 ]
 
 
@@ -122,9 +117,11 @@ def fit(
     }
     promise = "no promise" if kept is None else f"{kept:,} rows make promises"
     point = "" if kept is None else f" --accuracy {accuracy:g}"
+    new = f"NEW{Path(data).suffix or '.npz'}" if ray is None else "NEW.parquet"
+    there = "sets.parquet" if ray is None else f"sets --ray {ray}"
     text = (
         f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
-        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} NEW.npz -o sets.parquet{point}"
+        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} {new} -o {there}{point}"
     )
     say(text, found, as_json)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._writing import written_whole
-from shortlist.cli._app import AsJson, Force, Ray, app, errors_in_one_line
+from shortlist.cli._app import AsJson, BadRows, Force, Ray, app, errors_in_one_line
 
 if TYPE_CHECKING:
     from shortlist._arrays import ArrayLike
@@ -72,6 +72,7 @@ def compare(
     rows: Annotated[
         int, typer.Option(help="With --ray: so many rows of DATA are compared by.", min=10)
     ] = 200_000,
+    on_bad_rows: BadRows = "raise",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +97,8 @@ def compare(
         if ray is not None:
             from shortlist.ray import compare as run_on_ray
 
-            found = run_on_ray(data, rows=rows, test=_share(test), address=ray, **asked)
+            asked |= {"test": _share(test), "on_bad_rows": on_bad_rows}
+            found = run_on_ray(data, rows=rows, address=ray, **asked)
         else:
             given, judged, names = _parts(data, test, seed)
             found = run(*given, test=judged, classes=names, **asked)

@@ -2,15 +2,8 @@
 
 Each is a function of a row's sorted probabilities p_1 >= p_2 >= … and a number u of the row, and
 never increases with the rank j, so that the labels above a threshold are a prefix of the ranking.
-
-| name | score of the label of rank j | from |
-|---|---|---|
-| lac | p_j | Sadinle, Lei, Wasserman 2019 |
-| aps | -(p_1 + … + p_{j-1} + u p_j) | Romano, Sesia, Candès 2020 |
-| raps | APS - penalty · max(0, j - k_reg) | Angelopoulos, Bates, Malik, Jordan 2021 |
-| saps | -u p_1 if j = 1, else -(p_1 + (j - 2 + u) penalty) | Huang, Xi, Zhang, Yao, Qiu, Wei 2024 |
-| topk | -(j - 1 + u) | |
-| margin | p_1 - p_2 if j = 1, else p_j - p_1 | |
+LAC is of Sadinle, Lei and Wasserman (2019), APS of Romano, Sesia and Candès (2020), RAPS of
+Angelopoulos, Bates, Malik and Jordan (2021), SAPS of Huang, Xi, Zhang, Yao, Qiu and Wei (2024).
 
 Without randomisation u = 1: the label's whole share counts, for calibration and prediction alike.
 """
@@ -36,6 +29,19 @@ MASSES = ("aps", "raps")
 @dataclass(frozen=True)
 class ConformalScore:
     """A score with its parameters, and what is known of the classifier's scores.
+
+    Of the label of rank j in a row with sorted probabilities p_1 >= p_2 >= …; high is good:
+
+    | name | score |
+    |---|---|
+    | lac | p_j |
+    | aps | -(p_1 + … + p_{j-1} + u p_j) |
+    | raps | APS - penalty · max(0, j - k_reg) |
+    | saps | -u p_1 if j = 1, else -(p_1 + (j - 2 + u) penalty) |
+    | topk | -(j - 1 + u) |
+    | margin | p_1 - p_2 if j = 1, else p_j - p_1 |
+
+    u = 1 unless `randomized`; a set holds the labels whose score is at least the threshold.
 
     >>> from shortlist.ranking import as_ranking
     >>> score = ConformalScore("aps", "proba")

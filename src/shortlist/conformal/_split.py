@@ -54,7 +54,10 @@ class SplitConformal(NestedSelector):
     by : None, "class" or "group"
         Whether the promise holds over all rows, for each class, or for each group of rows.
     allow_empty : bool
-        Whether a set may be empty. If not, each holds at least its row's first label.
+        Whether a set may be empty. If not, each holds at least its row's first label, and
+        calibration makes use of it: a right label that is its row's first is held at every
+        threshold. So sets are shorter than by the textbook rule, which is that of True, and the
+        promise is kept just as well.
     on_unreachable : "raise" or "all"
         What to do about a promise that the calibration rows are too few for: an error, or every
         label.

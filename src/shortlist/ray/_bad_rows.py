@@ -41,15 +41,32 @@ def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str
         if rows.y is not None:
             outside = _outside(rows.y, classes, numbered)
             for i in np.flatnonzero(outside).tolist():
-                found.setdefault(i, f"y is {rows.y[i]!r}, which is not one of {count:,} classes")
-        if isinstance(rows.labels, np.ndarray) and numbered:
+                (label,) = rows.y[i : i + 1].tolist()
+                found.setdefault(i, f"y is {label!r}, which is not one of {count:,} classes")
+        if isinstance(rows.labels, np.ndarray) and rows.labels.dtype.kind in "iu" and numbered:
             labels: NDArray[Any] = rows.labels
             if labels.size and not -1 <= labels.min() <= labels.max() < count:
                 for i in np.flatnonzero(((labels < -1) | (labels >= count)).any(axis=1)).tolist():
                     wrong = next(v for v in labels[i].tolist() if not -1 <= v < count)
-                    found.setdefault(
-                        i, f"labels hold {wrong}, and there are {count:,} classes, counted from 0"
-                    )
+                    found.setdefault(i, _no_class(wrong, count))
+        elif rows.labels is not None:
+            lists = rows.labels.tolist() if isinstance(rows.labels, np.ndarray) else rows.labels
+            found |= _wrong_candidates(lists, set(classes.tolist()))
+    return found
+
+
+def _no_class(label: object, count: int) -> str:
+    return f"labels hold {label!r}, which is not one of {count:,} classes"
+
+
+def _wrong_candidates(rows: Sequence[Sequence[object]], classes: set[object]) -> dict[int, str]:
+    """Lists of candidates that hold what is no class."""
+    known = classes | {None, -1}
+    found = {}
+    for i, row in enumerate(rows):
+        strange = [label for label in row if label not in known]
+        if strange:
+            found[i] = _no_class(strange[0], len(classes))
     return found
 
 

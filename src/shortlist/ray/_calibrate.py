@@ -16,6 +16,7 @@ from shortlist.ranking import Ranking
 from shortlist.ray._bad_rows import warn_of_bad_rows
 from shortlist.ray._cluster import connect, spread
 from shortlist.ray._drawing import Drawn
+from shortlist.ray._predict import check_model
 from shortlist.ray._sketch import Sketch
 from shortlist.ray._table import Paths, Piece, Table
 from shortlist.rows import Rows
@@ -61,6 +62,7 @@ def calibrate(
     -------
     The model.
     """
+    check_model(model)
     table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
     return calibrate_table(
         table, model, exact=exact, workers=workers, threads=threads, address=address

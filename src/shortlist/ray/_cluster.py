@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from shortlist._arrays import check_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +31,14 @@ def connect(address: str | None = None) -> None:
             "this runs on Ray, which is not installed: pip install 'shortlist[ray]'"
         ) from error
     if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if _host_and_port(address) is not None and address != here:
+            raise ValueError(
+                f"address = {address!r}, but this process is connected to the cluster at {here!r}; "
+                "leave address out, or call ray.shutdown() first"
+            )
         return
+    _probe(address)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     try:
@@ -37,6 +47,29 @@ def connect(address: str | None = None) -> None:
     except ConnectionError as error:
         words = " ".join(str(error).split())[:200]
         raise ConnectionError(f"no Ray cluster answers at {address!r}: {words}") from error
+
+
+def _host_and_port(address: str | None) -> tuple[str, int] | None:
+    """
+    >>> _host_and_port("first:6379"), _host_and_port("auto"), _host_and_port("ray://first:10001")
+    (('first', 6379), None, None)
+    """
+    host, _, port = (address or "").rpartition(":")
+    return (host, int(port)) if host and port.isdigit() and "/" not in host else None
+
+
+def _probe(address: str | None) -> None:
+    """Raise at once if nobody listens there: Ray itself goes on trying for minutes."""
+    there = _host_and_port(address)
+    if there is None:
+        return
+    try:
+        socket.create_connection(there, timeout=10).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no Ray cluster answers at {address!r}: {error}; `ray start --head` starts one, and "
+            "says its address"
+        ) from error
 
 
 def cores() -> int:
@@ -84,6 +117,8 @@ def spread(
     """
     import ray.data
 
+    if workers is not None:
+        check_count(workers, "workers")
     count = min(len(items), cores() // threads if workers is None else workers)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

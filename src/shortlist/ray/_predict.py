@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from shortlist._arrays import check_count
 from shortlist._sets_out import sets_table
@@ -80,7 +81,7 @@ def predict_set(
     mean_size: float | None = None,
     cost_weight: float | None = None,
     by: str | None = None,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     on_bad_rows: str = "raise",
     overwrite: bool = False,
     rows_per_file: int = PIECE_ROWS,
@@ -105,7 +106,7 @@ def predict_set(
         A folder, local (one that all workers see) or in an object store.
     accuracy, delta, mean_size, cost_weight, by
         The operating point, as in `predict_set` of the model.
-    keep : sequence of str
+    keep : str, or several
         Columns of the table to be copied to the output, such as an identifier.
     on_bad_rows : "raise" or "skip"
         What to do about rows with NaN, or labels that are not classes: an error that names the
@@ -132,6 +133,8 @@ def predict_set(
     >>> from shortlist.ray import predict_set
     >>> predict_set("s3://logs/2026", model, "s3://sets/2026", accuracy=0.9)  # doctest: +SKIP
     """
+    keep = [keep] if isinstance(keep, str) else list(keep)
+    check_model(model)
     table = Table.open(
         dataset,
         needs_y=False,
@@ -139,11 +142,6 @@ def predict_set(
         extra=keep,
         piece_rows=check_count(rows_per_file, "rows_per_file"),
     )
-    if not isinstance(model, SetPredictor):
-        raise ValueError(
-            f"a {type(model).__name__} makes its own scores; on a cluster scores are given: take "
-            "a set predictor, such as model.method_ of a ShortlistClassifier"
-        )
     asked: dict[str, object] = {
         "accuracy": accuracy,
         "delta": delta,
@@ -187,6 +185,21 @@ def predict_set(
     )
     target.summarise(found)
     return found
+
+
+def check_model(model: object) -> None:
+    """Raise if it is not a fitted set predictor."""
+    if isinstance(model, str | os.PathLike):
+        raise ValueError(f"model = {os.fspath(model)!r} is a path; load it: sl.load(path)")
+    if not isinstance(model, SetPredictor):
+        raise ValueError(
+            f"a {type(model).__name__} makes its own scores; on a cluster scores are given: take "
+            "a set predictor, such as model.method_ of a ShortlistClassifier"
+        )
+    if not hasattr(model, "classes_"):
+        raise NotFittedError(
+            f"this {type(model).__name__} is not fitted yet; sl.ray.fit(table, model) fits it"
+        )
 
 
 def _same(piece: Piece, note: dict[str, Any] | None) -> bool:

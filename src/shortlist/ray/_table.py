@@ -189,6 +189,13 @@ class Table:
         except ValueError as error:
             span = f"rows {numbers[0]:,} to {numbers[-1]:,}"
             raise ValueError(f"{error} (among {span} of {name})") from None
+        if self.dense and classes is not None:
+            width = np.asarray(found.scores).shape[-1]
+            if width != len(classes):
+                raise ValueError(
+                    f"{name}: rows have {width:,} scores, but there are {len(classes):,} classes; "
+                    "give a score for each, in the same order"
+                )
         wrong = wrong_rows(found, classes)
         if wrong:
             self._complain(name, numbers, wrong)

@@ -321,7 +321,7 @@ class NestedSelector(SetPredictor):
         by: str | None = None,
         groups: ArrayLike | None = None,
     ) -> list[PredictionSets]:
-        """`predict_set` at each of several accuracies, in hardly more time than at one.
+        """`predict_set` at each of several accuracies, in much less time than one after the other.
 
         Each promise holds for itself, not all of them at once.
         """
