@@ -149,7 +149,7 @@ def main() -> None:
             size, most = found.pop("gigabytes"), found.pop("anonymous")
             for step, seconds in found.items():
                 print(
-                    f"{f'{method}, {step}':24}{size:8.2f}{seconds:10.1f}{1e3 * size / seconds:8.0f}"
+                    f"{f'{method}, {step}':24}{size:8.2f}{seconds:10.2f}{1e3 * size / seconds:8.0f}"
                     f"{most / 1e6:24.0f}",
                     flush=True,
                 )

@@ -259,7 +259,8 @@ def test_gpu_runs_where_there_is_none(tmp_path: Path) -> None:
     printed = run("gpu.py", *small, "--output", str(tmp_path / "found.json"))
     assert re.search(r"^both stages on \w+(:0)?, 1,200 rows: [\d.]+ s", printed, re.MULTILINE)
     found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found["predict"]) == {"LAC", "APS", "Shortlister, no features"}
+    learned = "Shortlister, no features, learned sizes"
+    assert set(found["predict"]) == {"LAC", "APS", "Shortlister, no features", learned}
     for sizes in found["both stages"]["sizes"].values():
         assert all(np.isnan(size) or 1 <= size <= 6 for size in sizes)
 
@@ -274,7 +275,7 @@ def test_larger_than_memory() -> None:
     assert [line[0] for line in lines] == steps
     for _, gigabytes, seconds, speed, memory in lines:
         assert 0.04 <= float(gigabytes) < 0.05
-        assert float(seconds) > 0
+        assert float(seconds) >= 0
         assert float(speed) > 0
         assert float(memory) < 1000
 

@@ -36,9 +36,11 @@ tie_heavy = st.tuples(
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Many row blocks where there would be one."""
-    monkeypatch.setattr(
-        module, "row_blocks", lambda rows, width, _: row_blocks(rows, width, elements=3 * width)
-    )
+
+    def small(rows, width, device, *, elements=None):
+        return row_blocks(rows, width, elements=3 * width)
+
+    monkeypatch.setattr(module, "row_blocks", small)
 
 
 # Order and ties

@@ -77,18 +77,23 @@ def printed(kept: dict[str, Any]) -> str:
 def conformal_lines(results: Results) -> list[str]:
     ours = results[0]
     lines = [
-        "| library | best s | median s | calibrate | predict | ratio | CPU s | ratio | peak MB "
+        f"{ours['rows']:,} rows to calibrate with, {ours['new_rows']:,} new ones; sizes and "
+        "coverage are means, over levels too.",
+        "",
+        "| library | best s | median s | calibrate | predict | ratio | CPU s | CPU ratio | peak MB "
         "| size | coverage |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in results:
-        cells = [f"{one[k]:.2f}" for k in ("seconds", "median", "calibrate", "predict")]
+        times = [one[k] for k in ("seconds", "median", "calibrate", "predict")]
+        cells = [f"{time:.3f}" if time < 1 else f"{time:,.2f}" for time in times]
         cells += [f"{one['seconds'] / ours['seconds']:.2f}", f"{one['cpu']:.2f}"]
         cells += [f"{one['cpu'] / ours['cpu']:.2f}", memory(one)]
         cells += [f"{one['mean_size']:.2f}", f"{one['coverage']:.3f}"]
         lines.append(f"| {one['library']}{fewer(one)} | {' | '.join(cells)} |")
     others = [one["library"] for one in results[1:] if not alike(one, ours)]
-    return [*lines, "", f"Sets that differ: {', '.join(others) or 'none'}."]
+    differ = ["", f"Sets that differ: {', '.join(others) or 'none'}."] if results[1:] else []
+    return [*lines, *differ]
 
 
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

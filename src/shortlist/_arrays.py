@@ -26,10 +26,12 @@ ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
 Kind: TypeAlias = Literal["numpy", "torch"]
 Result = TypeVar("Result")
 
-BLOCK_ELEMENTS = 1 << 21
+BLOCK_ELEMENTS = 1 << 20
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
+RANKED_ELEMENTS = 1 << 21
+"""The same where little is made of them, …"""
 READ_ELEMENTS = 1 << 24
-"""The same where they are only read."""
+"""… and where they are only read."""
 DEVICE_ELEMENTS = 1 << 26
 """The same on a GPU, which has no use for cache but for many rows at once."""
 WARP = 64

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shortlist._arrays import (
+    RANKED_ELEMENTS,
     Array,
     ArrayLike,
     Kind,
@@ -374,7 +375,8 @@ class Ranking:
     def blocks(self) -> list[slice]:
         """Slices of rows to work on one after the other."""
         width = self.depth if self._dense is None else self.n_classes
-        return list(row_blocks(self.n_rows, width, self.device))
+        few = RANKED_ELEMENTS if self.device.type == "cpu" else None
+        return list(row_blocks(self.n_rows, width, self.device, elements=few))
 
     def scores_of(self, rows: slice) -> Tensor:
         """All scores of some rows: by column if dense, else best first with -inf for padding."""
