@@ -31,7 +31,10 @@ ROWS: list[tuple[str, set[str]]] = [
             "_writing",
         },
     ),
-    ("sets", {"ranking", "_candidates", "scores", "sets", "families", "costs"}),
+    (
+        "sets",
+        {"ranking", "_candidates", "_order", "_row_keys", "scores", "sets", "families", "costs"},
+    ),
     ("losses", {"losses"}),
     (
         "learning",

@@ -10,9 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shortlist import _order
 from shortlist import ranking as module
 from shortlist._arrays import row_blocks
-from shortlist.ranking import Ranking, as_ranking, best, order
+from shortlist._order import best, order, reaching
+from shortlist.ranking import Ranking, as_ranking
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -76,8 +78,8 @@ def test_a_shallow_order_is_the_prefix_of_the_full_one(scores):
 )
 def test_only_rows_whose_prefix_ties_are_sorted_again(monkeypatch, first, second, mended):
     sorted_rows = []
-    stable = module._stable_order
-    monkeypatch.setattr(module, "_stable_order", lambda s: sorted_rows.append(len(s)) or stable(s))
+    stable = _order._stable_order
+    monkeypatch.setattr(_order, "_stable_order", lambda s: sorted_rows.append(len(s)) or stable(s))
     scores = np.random.default_rng(0).permuted(np.tile(np.arange(40.0), (6, 1)), axis=1)
     ranked = brute_order(scores[2].tolist())
     scores[2, ranked[second]] = scores[2, ranked[first]]
@@ -511,3 +513,22 @@ def test_sums_of_negative_scores_say_nothing_of_ties():
     ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
     assert ranking.masses().tolist() == [-4.0]
     assert ranking.is_first(torch.tensor([0])).tolist() == [False]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("least", [0.1, 0.7, 2.0])
+def test_long_lists_that_reach_a_threshold_are_in_order(threads, least, monkeypatch):
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    monkeypatch.setattr("shortlist._arrays.SMALL", 0)
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # many ties
+    asked = torch.full((300, 1), least)
+    asked[::7] = 0.5  # one for each row: in threads
+    row, column = reaching(scores, asked, scores)
+    by_hand = [
+        (i, j)
+        for i, (one, at) in enumerate(zip(scores.tolist(), asked[:, 0].tolist(), strict=True))
+        for j in sorted(range(70), key=lambda j: (-one[j], -j))
+        if one[j] >= at
+    ]
+    assert list(zip(row.tolist(), column.tolist(), strict=True)) == by_hand

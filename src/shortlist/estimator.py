@@ -35,10 +35,11 @@ from torch import Tensor
 
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
 from shortlist._labels import label_array
+from shortlist._order import best
 from shortlist._settings import seed_of
 from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
-from shortlist.ranking import Ranking, best
+from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor, Shortlister
 from shortlist.selectors._promise import NestedSelector, hold_out
 from shortlist.sets import PredictionSets

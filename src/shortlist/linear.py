@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from shortlist._arrays import Array, ArrayLike, as_features, blocks_of, to_kind, to_tensor
 from shortlist._labels import label_array
+from shortlist._order import best
 from shortlist._progress import Show
 from shortlist._settings import device_of, settings_of
 from shortlist.losses import from_name
 from shortlist.networks import Standardize, from_zero
-from shortlist.ranking import best
 from shortlist.training import History, train
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from onnx import helper
 
+from shortlist._order import order
 from shortlist.export._graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value, element_type
 from shortlist.export._levels import Slack, running_min, slopes
 from shortlist.export._ranked import Ranked, compact
 from shortlist.export._stages import _log_shares
 from shortlist.networks import Standardize
-from shortlist.ranking import order
 from shortlist.selectors._neighbours import Neighbours
 from shortlist.selectors._slopes import slopes as slopes_by_torch
 

@@ -13,10 +13,11 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist._arrays import sort_values
+from shortlist._order import order, reaching
 from shortlist.conformal import _unsorted
 from shortlist.conformal._scores import NAMES, RANDOMIZED, ConformalScore, rounded
 from shortlist.conformal._unsorted import UnsortedLevels
-from shortlist.ranking import Ranking, order, reaching
+from shortlist.ranking import Ranking
 from shortlist.selectors import _promise
 from shortlist.selectors._levels import Levels
 

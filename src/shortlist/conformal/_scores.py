@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import check_choice, check_count, check_weight, sort_values
-from shortlist.ranking import Ranking, row_keys
+from shortlist._row_keys import row_keys
+from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, proba_columns, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")

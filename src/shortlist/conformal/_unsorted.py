@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import sort_values
+from shortlist._order import prefix_to
 from shortlist.conformal._scores import ConformalScore
-from shortlist.ranking import Ranking, prefix_to
+from shortlist.ranking import Ranking
 from shortlist.selectors._levels import Levels, Nested
 
 LEAST_DEPTH = 64

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from shortlist._arrays import ArrayLike, check_count, check_weight, row_blocks
 from shortlist._lazy import Matrix, on
+from shortlist._order import best
 from shortlist._progress import Show
 from shortlist._settings import Training, device_of, seeded, settings_of
 from shortlist._together import together
@@ -21,7 +22,7 @@ from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.losses import from_name
 from shortlist.networks import Stack, Standardize, from_zero, perceptron
-from shortlist.ranking import Ranking, best
+from shortlist.ranking import Ranking
 from shortlist.selectors._base import SetPredictor, as_family, check_depth, frontier_of_choices
 from shortlist.selectors._inputs import SelectorInputs
 from shortlist.selectors._large import costs_and_hits

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._arrays import sort_values
-from shortlist.ranking import Ranking, best, reaching
+from shortlist._order import best, reaching
+from shortlist.ranking import Ranking
 
 Sets: TypeAlias = tuple[Tensor, Tensor]
 """Labels, one row after the other, and how many of them each row has."""

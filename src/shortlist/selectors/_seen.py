@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from shortlist._lazy import is_large
+from shortlist._row_keys import row_keys
 from shortlist._together import together
-from shortlist.ranking import Ranking, row_keys
+from shortlist.ranking import Ranking
 
 DISTINCT = 0.9
 """Rows tell whether they were seen before only if this share of them differs from all others."""

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from shortlist._arrays import ArrayLike, check_count, check_weight, kind_of
 from shortlist._labels import Classes
+from shortlist._order import best
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.losses import from_name
 from shortlist.networks import from_zero, perceptron
-from shortlist.ranking import Ranking, best
+from shortlist.ranking import Ranking
 from shortlist.sets import NO_PROMISE, PredictionSets
 
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, check_choice, check_weight
+from shortlist._order import best
 from shortlist.costs import Cost, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
-from shortlist.ranking import Ranking, best
+from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType, sorted_log_proba
 from shortlist.selectors._base import as_family, frontier_of_choices
 from shortlist.selectors._levels import Levels
