@@ -176,7 +176,9 @@ class _Job:
         self._evaluation_rows = EVALUATION_ROWS.get(device.type, EVALUATION_ROWS["cpu"])
         if examples.windowed:  # to be read as they lie
             self.held_out, self.rows = self.held_out.sort().values, self.rows.sort().values
-            self._evaluation_rows = min(self._evaluation_rows, examples.window_rows(1))
+            # A network makes several tables as large as what it is given.
+            some = max(1, examples.window_rows(1) // 8)
+            self._evaluation_rows = min(self._evaluation_rows, some)
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
         self.steps = torch.zeros((), dtype=torch.float64, device=device)
         # Of several processes each takes its part of a batch.

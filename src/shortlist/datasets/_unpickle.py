@@ -31,9 +31,9 @@ def read_plain(content: bytes) -> object:
 
     >>> read_plain(pickle.dumps({b"data": np.arange(3, dtype=np.uint8)}, protocol=2))
     {b'data': array([0, 1, 2], dtype=uint8)}
-    >>> read_plain(pickle.dumps(print))
+    >>> read_plain(pickle.dumps(len))
     Traceback (most recent call last):
-    shortlist.datasets._unpickle.Refused: it names 'builtins.print', which plain data never does
+    shortlist.datasets._unpickle.Refused: it names 'builtins.len', which plain data never does
     """
     try:
         _check_operations(content)

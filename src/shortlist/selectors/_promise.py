@@ -93,6 +93,11 @@ class NestedSelector(SetPredictor):
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
+    @property
+    def _weight(self) -> int:
+        """How much is made of each score to get levels: of so many rows fewer at a time."""
+        return 1
+
     def _check(self) -> None:
         """Raise if a parameter cannot be right."""
         check_probability(self.accuracy, "accuracy")
@@ -210,7 +215,7 @@ class NestedSelector(SetPredictor):
 
     def _blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
         """Rankings and levels of all rows, a block at a time."""
-        for rows in ranking.blocks():
+        for rows in ranking.blocks(self._weight):
             x = None if features is None else features[rows]
             ranked, levels = self._levels(ranking[rows], x)
             levels = levels.within(ranked.listed())

@@ -68,10 +68,11 @@ class Buckets:
         lengths = torch.diff(ends, prepend=ends.new_zeros(1))
         p = log_p[:, :depth].to(torch.float64).exp()
         mean = bucket_masses(log_p[:, :-1], self.sizes) / lengths
-        found = levels[:, bucket] * (p / mean[:, bucket])
+        found = p.div_(mean[:, bucket]).mul_(levels[:, bucket])
         before = torch.cat([levels.new_full((len(levels), 1), torch.inf), levels[:, :-1]], dim=1)
         after = torch.cat([levels[:, 1:], torch.zeros_like(levels[:, :1])], dim=1)
-        found = torch.minimum(torch.maximum(found, after[:, bucket]), before[:, bucket])
+        torch.maximum(found, after[:, bucket], out=found)
+        torch.minimum(found, before[:, bucket], out=found)
         falling: Tensor = found.cummin(dim=1).values
         return falling
 

@@ -317,6 +317,10 @@ class Shortlister(PricedSelector):
         levels = slopes(gains, self._prices(sizes))
         return ranked.ranking, Levels(self._buckets.spread(levels, log_p), every)
 
+    @property
+    def _weight(self) -> int:
+        return 1 if self._rescorer is None and self._rank_model is None else 4
+
     def _known(self, features: Tensor | None) -> Tensor | None:
         """Features as fit saw them; none where they are not used."""
         if self._n_features is None:
