@@ -247,11 +247,10 @@ class Ranking:
         columns = order(block, depth)
         return columns.to(torch.int32), block.gather(1, columns)
 
-    def blocks(self, weight: int = 1) -> list[slice]:
-        """Slices of rows to work on one after the other; fewer at a time where much (`weight`) is
-        made of each score."""
+    def blocks(self, elements: int = RANKED_ELEMENTS) -> list[slice]:
+        """Slices of rows to work on one after the other: on a CPU of so many scores."""
         width = self.depth if self._dense is None else self.n_classes
-        few = RANKED_ELEMENTS // weight if self.device.type == "cpu" else None
+        few = elements if self.device.type == "cpu" else None
         return list(row_blocks(self.n_rows, width, self.device, elements=few))
 
     def scores_of(self, rows: slice) -> Tensor:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._arrays import (
+    RANKED_ELEMENTS,
     Array,
     ArrayLike,
     as_features,
@@ -94,9 +95,9 @@ class NestedSelector(SetPredictor):
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
     @property
-    def _weight(self) -> int:
-        """How much is made of each score to get levels: of so many rows fewer at a time."""
-        return 1
+    def _block_elements(self) -> int:
+        """Of how many scores levels are made at a time, on a CPU: the fewer, the more is made."""
+        return RANKED_ELEMENTS
 
     def _check(self) -> None:
         """Raise if a parameter cannot be right."""
@@ -215,7 +216,7 @@ class NestedSelector(SetPredictor):
 
     def _blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
         """Rankings and levels of all rows, a block at a time."""
-        for rows in ranking.blocks(self._weight):
+        for rows in ranking.blocks(self._block_elements):
             x = None if features is None else features[rows]
             ranked, levels = self._levels(ranking[rows], x)
             levels = levels.within(ranked.listed())

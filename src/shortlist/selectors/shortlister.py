@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._arrays import ArrayLike, as_features, check_count, check_weight
+from shortlist._arrays import RANKED_ELEMENTS, ArrayLike, as_features, check_count, check_weight
 from shortlist._lazy import Made, Matrix, entries, large, put_off
 from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
@@ -318,8 +318,9 @@ class Shortlister(PricedSelector):
         return ranked.ranking, Levels(self._buckets.spread(levels, log_p), every)
 
     @property
-    def _weight(self) -> int:
-        return 1 if self._rescorer is None and self._rank_model is None else 4
+    def _block_elements(self) -> int:
+        learned = self._rescorer is not None or self._rank_model is not None
+        return RANKED_ELEMENTS // 4 if learned else RANKED_ELEMENTS
 
     def _known(self, features: Tensor | None) -> Tensor | None:
         """Features as fit saw them; none where they are not used."""
