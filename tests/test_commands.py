@@ -59,6 +59,8 @@ def folder(tmp_path_factory) -> Path:
         frame["y"] = NAMES[part.y]
         frame.to_csv(folder / f"{name}.csv", index=False)
         frame.to_parquet(folder / f"{name}.parquet")
+    (folder / "tables").mkdir()
+    frame.to_parquet(folder / "tables" / "a.parquet")
     call("fit", folder / "known.npz", "-o", folder / "model", "--method", "lac")
     return folder
 
@@ -186,6 +188,64 @@ def test_a_feature_file_brings_its_own_classifier(tmp_path):
     assert lists(tmp_path / "s.csv") == sets.labels()
 
 
+# calibrate
+
+
+@pytest.mark.parametrize("form", [".npz", "", ".csv", ".parquet"], ids=["npz", "npy", "csv", "pq"])
+@pytest.mark.parametrize("method", ["lac", "shortlister", "paper"])
+def test_promises_are_made_by_other_rows(folder, tmp_path, method, form):
+    call("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", method, *QUICK)
+    said = call("calibrate", tmp_path / "m", folder / f"new{form}", "-o", tmp_path / "n")
+    assert f"{tmp_path / 'n'}: 300 rows make promises" in said
+    assert f"Next: shortlist predict {tmp_path / 'n'} NEW{form or '.npz'}" in said
+    expected = sl.load(tmp_path / "m").calibrate(NEW_SCORES, NAMES[NEW.y], NEW.x)
+    found = sl.load(tmp_path / "n")
+    sets = found.predict_set(NEW_SCORES, NEW.x, accuracy=0.8)
+    assert sets.labels() == expected.predict_set(NEW_SCORES, NEW.x, accuracy=0.8).labels()
+    assert "300 " in sets.promise
+    if method != "paper":  # whose fit kept no rows
+        before = sl.load(tmp_path / "m").predict_set(NEW_SCORES, NEW.x, accuracy=0.8)
+        assert before.labels() != sets.labels()
+
+
+def test_a_model_is_calibrated_where_it_lies_only_if_told(folder, tmp_path):
+    call("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", "lac")
+    where = [tmp_path / "m", folder / "new.npz", "-o", tmp_path / "m"]
+    assert "say --force" in call("calibrate", *where, code=1)
+    told = json.loads(call("calibrate", *where, "--force", "--json"))
+    assert (told["model"], told["calibration_rows"]) == (str(tmp_path / "m"), 300)
+    assert "300 calibration rows" in call("inspect", tmp_path / "m")
+
+
+def test_a_feature_file_calibrates_its_classifier(tmp_path):
+    fit, select, other, test = DATA.split(250, 250, 250)
+    sl.datasets.save(tmp_path / "f.npz", sl.datasets.FeatureFile(fit, select, test))
+    sl.datasets.save(tmp_path / "g.npz", sl.datasets.FeatureFile(fit, other, test))
+    call("fit", tmp_path / "f.npz", "-o", tmp_path / "m", "--method", "lac")
+    call("calibrate", tmp_path / "m", tmp_path / "g.npz", "-o", tmp_path / "n")
+    expected = sl.load(tmp_path / "m").calibrate(other.x, other.y)
+    sets = sl.load(tmp_path / "n").predict_set(test.x, accuracy=0.9)
+    assert sets == expected.predict_set(test.x, accuracy=0.9)
+
+
+def test_what_cannot_be_calibrated(folder, tmp_path):
+    where = ["-o", tmp_path / "n"]
+    sl.FixedSelector().fit(SCORES, KNOWN.y).save(tmp_path / "fixed")
+    said = call("calibrate", tmp_path / "fixed", folder / "new.npz", *where, code=1)
+    assert "a FixedSelector makes no promises" in said
+    np.savez(tmp_path / "blind.npz", scores=NEW_SCORES, classes=NAMES)
+    said = call("calibrate", folder / "model", tmp_path / "blind.npz", *where, code=1)
+    assert "blind.npz has no labels" in said
+    fit, select, test = DATA.split(300, 300)
+    sl.datasets.save(tmp_path / "f.npz", sl.datasets.FeatureFile(fit, select, test))
+    said = call("calibrate", folder / "model", tmp_path / "f.npz", *where, code=1)
+    assert "the model takes scores" in said
+    call("fit", tmp_path / "f.npz", "-o", tmp_path / "c", "--method", "lac")
+    said = call("calibrate", tmp_path / "c", tmp_path / "blind.npz", *where, code=1)
+    assert "blind.npz has no features" in said
+    assert not (tmp_path / "n").exists()
+
+
 # compare
 
 
@@ -242,11 +302,16 @@ def test_export_runs_elsewhere(folder, tmp_path):
           "--mean-size", "2"], "only one can be chosen"),
         (["inspect", "{known}"], "is no model"),
         (["compare", "{known}.npz", "--test", "nope.npz"], "nope.npz"),
+        (["fit", "{known}.npz", "-o", "m", "--workers", "2"], "--workers is for work on a cluster"),
+        (["predict", "{model}", "{new}.npz", "-o", "s.csv", "--keep", "id"], "--keep is for work"),
+        (["calibrate", "{model}", "{new}.npz", "-o", "m", "--threads", "2"], "say --ray ADDRESS"),
+        (["compare", "{known}.npz", "--on-bad-rows", "skip"], "--on-bad-rows is for work"),
+        (["compare", "{tables}"], "holds Parquet files (1); give one of them, such as a.parquet"),
     ],
 )  # fmt: skip
 def test_one_line_errors(folder, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
-    names = {n: str(folder / n) for n in ("known", "new", "model")}
+    names = {n: str(folder / n) for n in ("known", "new", "model", "tables")}
     done = CliRunner().invoke(app, [word.format(**names) for word in words])
     assert done.exit_code == 1
     assert said in done.output

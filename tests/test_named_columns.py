@@ -175,7 +175,7 @@ def test_advice_is_for_the_shell(tmp_path) -> None:
     call("fit", known, "-o", tmp_path / "path", "--method", "paper", "--max-epochs", 1)
     said = call("predict", tmp_path / "path", new, "-o", tmp_path / "s.csv", "--accuracy", 0.9,
                 code=1)  # fmt: skip
-    assert "can be promised after a fit with --calibration" in said
+    assert "can be promised after shortlist calibrate" in said
     lac = sl.SplitConformal("lac", calibration=None)
     lac.fit(KNOWN.posterior, np.array(NAMES)[KNOWN.y], classes=NAMES).save(tmp_path / "lac")
     said = call("predict", tmp_path / "lac", new, "-o", tmp_path / "s.csv", code=1)

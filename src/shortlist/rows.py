@@ -208,6 +208,12 @@ def _arrays_of(path: str | os.PathLike[str]) -> Rows:
         if (file / "model.json").exists():
             raise ValueError(f"{str(file)!r} is a model; here rows are needed, with scores and y")
         found = sorted(file.glob("*.npy"))
+        tables = sorted(file.glob("*.parquet"))
+        if tables and not found:
+            raise ValueError(
+                f"the folder {str(file)!r} holds Parquet files ({len(tables)}); give one of them, "
+                f"such as {tables[0].name}, or read all of them on Ray: shortlist.ray, --ray local"
+            )
         return from_arrays({one.stem: _array(one) for one in found}, f"the folder {str(file)!r}")
     if file.suffix == ".npz":
         return from_arrays(read_archive(file)[0], file.name)

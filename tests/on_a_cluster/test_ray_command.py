@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from tables import SCORES, Y
+from tables import CLASSES, SCORES, X, Y
 from typer.testing import CliRunner
 
 import shortlist as sl
@@ -39,6 +39,27 @@ def test_fit_predict_and_compare(dense: Path, tmp_path: Path) -> None:
     said = run("compare", dense, "--rows", "3000", "--max-epochs", "1", "--accuracies", "0.8",
                "--ray", "local")  # fmt: skip
     assert "Shortlister" in said
+
+
+def test_calibrate_and_how_to_work(dense: Path, tmp_path: Path) -> None:
+    model, new, sets = tmp_path / "model", tmp_path / "new", tmp_path / "sets"
+    two = ["--ray", "local", "--workers", 2, "--threads", 1]
+    run("fit", dense, "-o", model, "--max-epochs", 1, *two, "--storage", tmp_path / "kept")
+    assert any((tmp_path / "kept").iterdir())  # checkpoints
+    said = run("calibrate", model, dense / "part-1.parquet", "-o", new, *two)
+    assert f"{new}: 8,000 rows make promises" in said
+    part = slice(8000, 16_000)
+    expected = sl.load(model).calibrate(SCORES[part], Y[part], X[part])
+    found = sl.load(new).predict_set(SCORES, X, accuracy=0.9)
+    assert found == expected.predict_set(SCORES, X, accuracy=0.9)
+    said = run("predict", new, dense, "-o", sets, "--rows-per-file", 2000, *two, "--json")
+    assert json.loads(said)["files"] == 12
+
+
+def test_candidates_of_so_many_classes(listed: Path, tmp_path: Path) -> None:
+    where = ["--n-classes", CLASSES + 3, "--ray", "local"]
+    said = run("fit", listed, "-o", tmp_path / "m", "--method", "lac", *where)
+    assert f"{CLASSES + 3} classes" in said
 
 
 def test_errors_in_one_line(dense: Path, tmp_path: Path) -> None:

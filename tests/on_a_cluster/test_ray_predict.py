@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from sklearn.base import clone
 from tables import CLASSES, SCORES, X, Y, candidates, lists, workers
 
 import shortlist as sl
+from shortlist import _progress
+from shortlist.ray import _cluster
 from shortlist.selectors import _promise
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -154,6 +157,22 @@ def test_the_same_call_again_does_nothing_and_another_is_refused(
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "mine" / "a.parquet")
     with pytest.raises(FileExistsError, match=r"a\.parquet, which was not written by shortlist"):
         sl.ray.predict_set(listed, model, tmp_path / "mine", accuracy=0.4)
+
+
+def test_a_terminal_shows_how_many_pieces_are_done(
+    dense: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(_progress, "PATIENCE_S", -1.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    model = sl.SplitConformal("lac").fit(SCORES, Y)
+    sl.ray.predict_set(dense, model, tmp_path / "silent", accuracy=0.9)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(_cluster, "track", partial(_progress.track, show=True))
+    sl.ray.predict_set(dense, model, tmp_path / "sets", accuracy=0.9)
+    said = capsys.readouterr().err
+    assert "predicting" in said
+    assert "3/3" in said
 
 
 def test_bad_rows(tmp_path: Path) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
-from shortlist.cli import _learning, _looking, _science, _shipping  # noqa: F401 (they add commands)
+from shortlist.cli import (  # noqa: F401 (they add commands)
+    _learning,
+    _listing,
+    _looking,
+    _science,
+    _shipping,
+)
 from shortlist.cli._app import app
 
 

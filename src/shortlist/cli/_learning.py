@@ -1,9 +1,9 @@
-"""From scores to a model, and from a model to sets: `fit`, `predict`."""
+"""From scores to a model: `fit`, `calibrate`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._app import AsJson, BadRows, Force, Ray, app, errors_in_one_line, say
+from shortlist.cli._app import (
+    CLUSTER,
+    AsJson,
+    BadRows,
+    Data,
+    Force,
+    NClasses,
+    Ray,
+    Threads,
+    Workers,
+    app,
+    errors_in_one_line,
+    on_cluster,
+    say,
+)
+from shortlist.cli._models import check_takes, method_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,16 +39,8 @@ if TYPE_CHECKING:
     from shortlist.rows import Rows
     from shortlist.saving import Model
     from shortlist.selectors import SetPredictor
-    from shortlist.sets import PredictionSets
 
 METHODS = ("shortlister", "lac", "aps", "raps", "saps", "topk", "margin", "plug-in", "paper")
-Data = Annotated[
-    str,
-    typer.Argument(
-        help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
-        show_default=False,
-    ),
-]
 
 
 @app.command()
@@ -56,7 +63,16 @@ def fit(
     max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
     ray: Ray = None,
-    on_bad_rows: BadRows = "raise",
+    workers: Workers = None,
+    threads: Threads = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="A folder for checkpoints, which all machines see.", rich_help_panel=CLUSTER
+        ),
+    ] = None,
+    n_classes: NClasses = None,
+    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,16 +83,19 @@ def fit(
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist._sets_out import check_folder
         from shortlist.datasets import FeatureFile
         from shortlist.rows import read
         from shortlist.saving import save
 
-        check_folder(output)
-        if output.exists() and not force:
-            raise FileExistsError(
-                f"there is something at {str(output)!r}; say --force to replace it"
-            )
+        _check_new(output, force)
+        asked = on_cluster(
+            ray,
+            workers=workers,
+            threads=threads,
+            storage=storage,
+            n_classes=n_classes,
+            on_bad_rows=on_bad_rows,
+        )
         chosen = partial(
             _method,
             method,
@@ -86,15 +105,15 @@ def fit(
             max_epochs=max_epochs,
             seed=seed,
         )
-        given = None if ray is not None else read(data)
+        given = None if asked is not None else read(data)
         has_features = (
             isinstance(given, FeatureFile) or getattr(given, "features", None) is not None
         )
         predictor = chosen(has_features)
         model: Model
         if given is None:
-            assert ray is not None
-            model, rows = _on_ray(chosen, data, ray, on_bad_rows)
+            assert asked is not None
+            model, rows = _on_ray(chosen, data, asked)
             predictor = model
         elif isinstance(given, FeatureFile):
             model, rows = _with_classifier(predictor, given, seed), len(given.select)
@@ -117,180 +136,109 @@ def fit(
     }
     promise = "no promise" if kept is None else f"{kept:,} rows make promises"
     point = "" if kept is None else f" --accuracy {accuracy:g}"
-    new = f"NEW{Path(data).suffix or '.npz'}" if ray is None else "NEW.parquet"
-    there = "sets.parquet" if ray is None else f"sets --ray {ray}"
     text = (
         f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
-        f"   ({seconds:.0f} s)\nNext: shortlist predict {output} {new} -o {there}{point}"
+        f"   ({seconds:.0f} s)\n{_next(output, data, ray)}{point}"
     )
     say(text, found, as_json)
 
 
+def _check_new(output: Path, force: bool) -> None:
+    """Raise, before there is any work, if a model could not be written there."""
+    from shortlist._sets_out import check_folder
+
+    check_folder(output)
+    if output.exists() and not force:
+        raise FileExistsError(f"there is something at {str(output)!r}; say --force to replace it")
+
+
+def _next(model: Path, data: str, ray: str | None) -> str:
+    """What one would do with a model."""
+    new = f"NEW{Path(data).suffix or '.npz'}" if ray is None else "NEW.parquet"
+    there = "sets.parquet" if ray is None else f"sets --ray {ray}"
+    return f"Next: shortlist predict {model} {new} -o {there}"
+
+
 def _on_ray(
-    chosen: Callable[[bool], SetPredictor], data: str, address: str, on_bad_rows: str
+    chosen: Callable[[bool], SetPredictor], data: str, asked: dict[str, Any]
 ) -> tuple[SetPredictor, int]:
     """A model, fitted on a cluster, and how many rows there were."""
     from shortlist.ray import fit as run
     from shortlist.ray._table import Table
 
-    table = Table.open(data, needs_y=True, on_bad_rows=on_bad_rows)
-    model = chosen(table.has_features)
-    return run(data, model, on_bad_rows=on_bad_rows, address=address), table.rows
+    table = Table.open(data, needs_y=True, on_bad_rows=asked.get("on_bad_rows", "raise"))
+    return run(data, chosen(table.has_features), **asked), table.rows
 
 
 @app.command()
-def predict(
+def calibrate(
     model: Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)],
     data: Data,
     output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            help=".parquet, .csv or .jsonl; - for JSON lines. With --ray: a folder.",
-            show_default=False,
-        ),
+        Path, typer.Option("--output", "-o", help="Folder of the new model.", show_default=False)
     ],
-    accuracy: Annotated[float | None, typer.Option(help="The accuracy to promise.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="… and the probability with which that may fail.")
-    ] = None,
-    mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
-    cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; promises nothing.")
-    ] = None,
-    by: Annotated[str | None, typer.Option(help="class: the promise for each class.")] = None,
-    on_unreachable: Annotated[
-        str | None,
-        typer.Option(help="all: every label where the rows are too few for the promise."),
-    ] = None,
     ray: Ray = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="With --ray: a column of DATA to be copied; may be said again."),
-    ] = None,
-    on_bad_rows: BadRows = "raise",
+    workers: Workers = None,
+    threads: Threads = None,
+    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the prediction set of each row.
+    """Make promises by other rows, in place of those that the fit kept.
 
-    One of --accuracy, --mean-size and --cost-weight chooses the operating point; without one it is
-    that of the fit. If DATA has labels y, it says how accurate the sets were.
+    For when the data have changed, or the fit kept none. Neither the classifier nor the fit may
+    have seen the rows of DATA, which has labels y; of a feature file the `select` part is taken.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist._arrays import check_choice
-        from shortlist._sets_out import ENDINGS_OUT, check_output, sets_writer
-        from shortlist.saving import load
+        from shortlist.saving import load, save
 
-        if ray is None:
-            check_output(output, force=force, endings=ENDINGS_OUT)
-        if by is not None:
-            check_choice(by, "--by", ("class",))
-        asked: dict[str, object] = {
-            "accuracy": accuracy,
-            "delta": delta,
-            "mean_size": mean_size,
-            "cost_weight": cost_weight,
-            "by": by,
-        }
-        point = {name: value for name, value in asked.items() if value is not None}
+        _check_new(output, force)
+        asked = on_cluster(ray, workers=workers, threads=threads, on_bad_rows=on_bad_rows)
         predictor = load(model)
-        if on_unreachable is not None:
-            _method_of(predictor).set_params(on_unreachable=on_unreachable)
-        if ray is not None:
-            _predict_on_ray(
-                predictor,
-                data,
-                output,
-                as_json=as_json,
-                keep=keep or (),
-                on_bad_rows=on_bad_rows,
-                overwrite=force,
-                address=ray,
-                **point,
-            )
-            return
-        parts = _parts_for(predictor, data)
-        part = next(parts)
-        sets = _predict(predictor, part, point)
-        promise, labelled = sets.promise, part.y is not None
-        hits = labels = count = 0
-        with sets_writer(output, promise) as write:
-            while True:
-                write(sets, count)
-                count += len(part)
-                labels += int(sets.sizes.sum())
-                hits += 0 if part.y is None else int(sets.contains(part.y).sum())
-                later = next(parts, None)
-                if later is None:
-                    break
-                part, sets = later, _predict(predictor, later, point)
-    size = labels / count
-    found = {
-        "output": output,
-        "rows": count,
-        "mean_size": size,
-        "promise": promise,
-        "accuracy": hits / count if labelled else None,
-        "seconds": round(time.monotonic() - begun, 2),
-    }
-    known = f"; {hits / count:.4f} accurate" if labelled else ""
-    where = "" if output == "-" else f"{output}: "
-    text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{promise}"
-    say(text, found, as_json, err=output == "-")
+        method = method_of(predictor)
+        if asked is not None:
+            from shortlist.ray import calibrate as run
+
+            run(data, predictor, **asked)
+        else:
+            _calibrated(predictor, data)
+        save(predictor, output, overwrite=force)
+        kept = _promising(method)
+    seconds = time.monotonic() - begun
+    found = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
+    new = _next(output, data, ray)
+    say(f"{output}: {kept:,} rows make promises   ({seconds:.0f} s)\n{new}", found, as_json)
 
 
-def _predict_on_ray(predictor: Any, data: str, output: str, *, as_json: bool, **asked: Any) -> None:
-    """Write sets on a cluster, and say what was done."""
-    from shortlist.ray import predict_set
-
-    begun = time.monotonic()
-    done = predict_set(data, predictor, output, **asked)
-    seconds = round(time.monotonic() - begun, 2)
-    say(repr(done), {**vars(done), "seconds": seconds}, as_json)
-
-
-def _method_of(predictor: Model) -> SetPredictor:
-    """The set predictor, also of a classifier that has one."""
-    from shortlist.estimator import ShortlistClassifier
-    from shortlist.selectors import SetPredictor
-
-    method = predictor.method_ if isinstance(predictor, ShortlistClassifier) else predictor
-    assert isinstance(method, SetPredictor)
-    return method
-
-
-def _parts_for(predictor: Model, data: str) -> Iterator[Rows]:
-    """The rows to predict, a part after the other; of a feature file, those of its test part."""
+def _calibrated(predictor: Model, data: str) -> None:
+    """The model, with promises by the rows of a file."""
     from shortlist.datasets import FeatureFile
-    from shortlist.linear import LinearClassifier
-    from shortlist.rows import Rows, read, stream_rows
-    from shortlist.selectors import SetPredictor
+    from shortlist.estimator import ShortlistClassifier
+    from shortlist.rows import read
 
-    if isinstance(predictor, LinearClassifier):
-        raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
-    method = _method_of(predictor)
-    if not data.endswith(".npz"):
-        for part in stream_rows(data):
-            if not isinstance(predictor, SetPredictor) and part.features is None:
-                raise ValueError(f"{part.name} has no features, which is what this model takes")
-            yield part.in_order_of(method)
-        return
+    method = method_of(predictor)
+    if not hasattr(method, "calibrate"):
+        raise ValueError(
+            f"a {type(method).__name__} makes no promises; there is nothing to calibrate"
+        )
     given = read(data)
-    if isinstance(given, FeatureFile):
-        if isinstance(predictor, SetPredictor):
-            raise ValueError(
-                f"{given.name} has features, but the model takes scores; fit one on a feature file"
-            )
-        x = _floats(given.test)
-        rows = Rows(x, None, given.classes[given.test.y], x, name=given.name)
-        yield from rows.blocks()
+    check_takes(predictor, given)
+    if isinstance(predictor, ShortlistClassifier):
+        if isinstance(given, FeatureFile):
+            predictor.calibrate(_floats(given.select), given.classes[given.select.y])
+            return
+        predictor.calibrate(given.in_order_of(method).features, _labels(given))
         return
-    if not isinstance(predictor, SetPredictor) and given.features is None:
-        raise ValueError(f"{given.name} has no features, which is what this model takes")
-    yield from given.in_order_of(method).blocks()
+    assert not isinstance(given, FeatureFile)
+    rows = given.in_order_of(method)
+    method.calibrate(rows.given(method.classes_), _labels(rows), rows.features)
+
+
+def _labels(given: Rows) -> NDArray[np.generic]:
+    if given.y is None:
+        raise ValueError(f"{given.name} has no labels, by which promises are made: it needs y")
+    return given.y
 
 
 def _fitted(
@@ -340,16 +288,6 @@ def _promising(predictor: SetPredictor) -> int | None:
     """How many rows make promises."""
     kept, judged = (getattr(predictor, name, None) for name in ("_calibration", "_judged"))
     return judged.rows if judged is not None else None if kept is None else len(kept)
-
-
-def _predict(predictor: Model, rows: Rows, point: dict[str, object]) -> PredictionSets:
-    from shortlist.estimator import ShortlistClassifier
-    from shortlist.selectors import SetPredictor
-
-    if isinstance(predictor, ShortlistClassifier):
-        return predictor.predict_set(rows.features, **point)
-    assert isinstance(predictor, SetPredictor)
-    return predictor.predict_set(rows.given(predictor.classes_), rows.features, **point)
 
 
 def _with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) -> ShortlistClassifier:

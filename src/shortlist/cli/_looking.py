@@ -14,7 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._writing import written_whole
-from shortlist.cli._app import AsJson, BadRows, Force, Ray, app, errors_in_one_line
+from shortlist.cli._app import (
+    CLUSTER,
+    AsJson,
+    BadRows,
+    Force,
+    NClasses,
+    Ray,
+    Threads,
+    Workers,
+    app,
+    errors_in_one_line,
+    on_cluster,
+)
 
 if TYPE_CHECKING:
     from shortlist._arrays import ArrayLike
@@ -69,10 +81,16 @@ def compare(
     max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
     ray: Ray = None,
+    workers: Workers = None,
+    threads: Threads = None,
     rows: Annotated[
-        int, typer.Option(help="With --ray: so many rows of DATA are compared by.", min=10)
-    ] = 200_000,
-    on_bad_rows: BadRows = "raise",
+        int | None,
+        typer.Option(
+            help="Compare by so many rows; default: 200,000.", min=10, rich_help_panel=CLUSTER
+        ),
+    ] = None,
+    n_classes: NClasses = None,
+    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,11 +112,18 @@ def compare(
             "max_epochs": max_epochs,
             "random_state": seed,
         }
-        if ray is not None:
+        cluster = on_cluster(
+            ray,
+            workers=workers,
+            threads=threads,
+            rows=rows,
+            n_classes=n_classes,
+            on_bad_rows=on_bad_rows,
+        )
+        if cluster is not None:
             from shortlist.ray import compare as run_on_ray
 
-            asked |= {"test": _share(test), "on_bad_rows": on_bad_rows}
-            found = run_on_ray(data, rows=rows, address=ray, **asked)
+            found = run_on_ray(data, test=_share(test), **cluster, **asked)
         else:
             given, judged, names = _parts(data, test, seed)
             found = run(*given, test=judged, classes=names, **asked)

@@ -89,7 +89,11 @@ def calibrate_table(
         parts = [
             part
             for _, part in spread(
-                JudgePiece(table, model, kept), table.pieces, workers=workers, threads=threads
+                JudgePiece(table, model, kept),
+                table.pieces,
+                "calibrating",
+                workers=workers,
+                threads=threads,
             )
             if part is not None
         ]
@@ -102,13 +106,15 @@ def calibrate_table(
     found = _Levels(model, table, exact, kept)
     chosen = found.chosen_beforehand()
     work = LevelsOfPiece(table, model, kept, exact, chosen)
-    for at, part in spread(work, table.pieces, workers=workers, threads=threads):
+    for at, part in spread(work, table.pieces, "calibrating", workers=workers, threads=threads):
         found.add(at, part)
     found.check()
     if exact and not found.have_all_chosen():
         again = LevelsOfPiece(table, model, kept, exact, found.chosen(), chosen_only=True)
         found.raw = []
-        for _, part in spread(again, table.pieces, workers=workers, threads=threads):
+        for _, part in spread(
+            again, table.pieces, "rows that choose", workers=workers, threads=threads
+        ):
             found.raw += part["chosen"]
     model._calibration = found.calibration()
     return model

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shortlist._arrays import check_count
+from shortlist._progress import track
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +108,7 @@ def _unpacked(reference: Any, get: Callable[[Any], Any]) -> Any:
 
 
 def spread(
-    work: Work, items: Sequence[object], *, workers: int | None, threads: int = 1
+    work: Work, items: Sequence[object], what: str, *, workers: int | None, threads: int = 1
 ) -> Iterator[tuple[int, Any]]:
     """The number of each item, and what the work makes of it, in whatever order it is done.
 
@@ -134,8 +135,10 @@ def spread(
         concurrency=max(1, count),
         num_cpus=threads,
     )
-    for row in done.iter_rows():
-        at, wrong, found = pickle.loads(row["found"])
-        if wrong is not None:
-            raise (OSError if wrong.endswith("OSError") else ValueError)(found)
-        yield at, found
+    with track(what, len(items)) as step:
+        for row in done.iter_rows():
+            at, wrong, found = pickle.loads(row["found"])
+            if wrong is not None:
+                raise (OSError if wrong.endswith("OSError") else ValueError)(found)
+            step("")
+            yield at, found

@@ -76,7 +76,7 @@ def compare(
         random_state=random_state,
     )
     order = list(plan.methods)
-    parts = dict(spread(MeasureMethod(plan), order, workers=workers, threads=threads))
+    parts = dict(spread(MeasureMethod(plan), order, "methods", workers=workers, threads=threads))
     for at in range(len(order)):
         part = parts[at]
         plan.found.add(replace(part, fitted=replace(part.fitted, judged=plan.judged)))

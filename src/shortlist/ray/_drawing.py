@@ -55,7 +55,7 @@ def draw(
     left = table.rows * (1.0 if without is None else 1 - without.share)
     drawn = Drawn(min(1.0, rows / left), seed + 2000)
     work = TakeRows(table, drawn, without, classes)
-    found = dict(spread(work, table.pieces, workers=workers, threads=threads))
+    found = dict(spread(work, table.pieces, "drawing rows", workers=workers, threads=threads))
     skipped = sum(left_out for _, left_out in found.values())
     warn_of_bad_rows(skipped)
     parts = [found[at][0] for at in sorted(found) if found[at][0] is not None]

@@ -146,7 +146,10 @@ def _names(
     if table.dense and table.width is not None and table.numbered:
         return Names(np.arange(table.width))
     found: set[Any] = set()
-    for _, labels in spread(OccurringLabels(table), table.pieces, workers=workers, threads=threads):
+    work = OccurringLabels(table)
+    for _, labels in spread(
+        work, table.pieces, "labels that occur", workers=workers, threads=threads
+    ):
         found |= labels
     if all(isinstance(label, int) for label in found):
         return Names(np.arange(max(found) + 1))

@@ -166,7 +166,7 @@ def predict_set(
     before = len(done)
     if left:
         connect(address)
-        for at, note in spread(work, left, workers=workers, threads=threads):
+        for at, note in spread(work, left, "predicting", workers=workers, threads=threads):
             done[left[at].title] = note
     target.remove([title for title in there if title not in done])
     target.sweep()
