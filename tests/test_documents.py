@@ -7,8 +7,10 @@ from functools import reduce
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import shortlist as sl
 from shortlist.cli import app
@@ -41,6 +43,24 @@ def snippets(text: str) -> list[tuple[int, str]]:
 def with_snippets() -> list[str]:
     quiet = [*WITHOUT_SNIPPETS, *(p for p in PAGES if p.startswith("docs/reference/"))]
     return [name for name in DOCUMENTS if name not in quiet]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/commands.md"])
+def test_lines_for_a_shell_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that work on files of scores, in order; they make and name their files themselves."""
+    lines = re.findall(r"^shortlist ((?:\w+) [^|>\n]*)$", text_of(name), flags=re.MULTILINE)
+    lines = [line for line in lines if "--ray" not in line and not line.startswith("paper")]
+    assert {line.split()[0] for line in lines} >= {"compare", "fit", "calibrate", "predict"}
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("Agg")
+    data = sl.datasets.gaussian(1500, 0.7, n_classes=5, dimension=4)
+    for file, part in zip(("scores", "new", "newer"), data.split(600, 300), strict=True):
+        np.savez(f"{file}.npz", scores=part.posterior, y=part.y, features=part.x)
+    for line in lines:
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, f"shortlist {line}\n{done.output}"
+        made = re.search(r"-o (\S+)", line)
+        assert made is None or Path(made[1]).exists(), line
 
 
 @pytest.mark.parametrize("name", with_snippets())
