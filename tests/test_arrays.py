@@ -91,7 +91,7 @@ def test_kinds_go_round():
         (np.zeros((2, 3, 4)), "got shape (2, 3, 4)"),
         (np.zeros((0, 3)), "is empty: shape (0, 3)"),
         (torch.zeros(3, 0), "is empty: shape (3, 0)"),
-        (np.ones((2, 3), dtype=bool), "must hold real numbers; got dtype torch.bool"),
+        (np.ones((2, 3), dtype=bool), "must hold real numbers; got dtype bool"),
         (torch.zeros(2, 3, dtype=torch.complex64), "got dtype torch.complex64"),
     ],
 )

@@ -18,6 +18,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import shortlist as sl
+from shortlist._writing import written_whole
 from shortlist.cli import app
 from shortlist.rows import read_rows
 
@@ -317,6 +318,25 @@ def test_one_line_errors(folder, tmp_path, monkeypatch, words, said):
     assert said in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert done.output.startswith("shortlist: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_warnings_are_lines_too(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", scores=rng.dirichlet(np.ones(5), 200), y=np.arange(200) % 5)
+    words = ["fit", tmp_path / "noise.npz", "-o", tmp_path / "m", "--method", "lac"]
+    program = [sys.executable, "-m", "shortlist.cli"]  # here pytest would have the warnings
+    done = subprocess.run([*program, *map(str, words)], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("shortlist: warning: the scores say next to nothing of the labels")
+
+
+def test_a_path_that_cannot_be_written_is_named_as_it_was_said(tmp_path):
+    path = tmp_path / "sets.csv"
+    with pytest.raises(IsADirectoryError) as error, written_whole(path) as aside:
+        aside.symlink_to(tmp_path)
+        aside.write_text("nothing")
+    assert error.value.filename == str(path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -102,6 +102,7 @@ def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple
     if matrix.ndim != 2:
         raise ValueError(
             f"{name} must be a matrix of shape (rows, {columns}); got shape {tuple(matrix.shape)}"
+            + (f": of one row, [{name}]?" if matrix.ndim == 1 else "")
         )
     if matrix.shape[0] == 0 or matrix.shape[1] == 0:
         raise ValueError(
@@ -109,7 +110,8 @@ def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple
             "give at least one of each"
         )
     if matrix.dtype == torch.bool or matrix.is_complex():
-        raise ValueError(f"{name} must hold real numbers; got dtype {matrix.dtype}")
+        dtype = getattr(x, "dtype", matrix.dtype)  # as the caller knows it
+        raise ValueError(f"{name} must hold real numbers; got dtype {dtype}")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.float64)
     return matrix, check_finite(matrix, name)

@@ -30,10 +30,7 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     if array.shape == (0,):
         return np.empty(0, dtype=np.int64)  # nothing says what kind of label is missing
     if array.ndim != 1:
-        raise ValueError(
-            f"{name} must be one label for each row, of shape (rows,); got shape {array.shape}"
-            + (f": np.ravel({name})?" if array.ndim == 2 and array.shape[1] == 1 else "")
-        )
+        raise _not_one_each(name, array.shape)
     if array.dtype.kind == "f":
         numbers = array.astype(np.float64)
         whole = bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
@@ -42,6 +39,16 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
             f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
         )
     return array
+
+
+def _not_one_each(name: str, shape: tuple[int, ...]) -> ValueError:
+    """What is wrong with labels that are no vector."""
+    cure = ""
+    if len(shape) == 2:
+        cure = f": np.ravel({name})?" if shape[1] == 1 else f": np.argmax({name}, axis=1)?"
+    return ValueError(
+        f"{name} must be one label for each row, of shape (rows,); got shape {shape}{cure}"
+    )
 
 
 def _needs_objects(y: Sequence[object]) -> bool:
@@ -139,14 +146,14 @@ class Classes:
         if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
             index = y.detach().to(device=device, dtype=torch.int64)
             if index.ndim != 1:
-                raise ValueError(
-                    f"{name} must be one label for each row, of shape (rows,); "
-                    f"got shape {tuple(index.shape)}"
-                )
+                raise _not_one_each(name, tuple(index.shape))
         else:
             index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
         if rows is not None and len(index) != rows:
-            raise ValueError(f"{name} has {len(index)} labels, but the scores have {rows} rows")
+            turned = f" and {self.n} columns: scores.T?" if len(index) == self.n != rows else ""
+            raise ValueError(
+                f"{name} has {len(index)} labels, but the scores have {rows} rows{turned}"
+            )
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             at = int(((index < 0) | (index >= self.n)).nonzero()[0])
             shown = _plain(label_array(y, name)[at])

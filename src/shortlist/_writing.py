@@ -30,6 +30,10 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield aside
         _flush(aside)
         os.replace(aside, target)
+    except OSError as error:
+        if error.filename != str(aside):
+            raise
+        raise type(error)(error.errno, error.strerror, str(target)) from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -116,10 +117,44 @@ IN_A_SHELL = {
 
 
 @contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Without the place in the code, which is not the user's."""
+    with warnings.catch_warnings():
+        plain = warnings.formatwarning
+
+        def line(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            line: str | None = None,
+        ) -> str:
+            if _debugging or category is not UserWarning:
+                return plain(message, category, filename, lineno, line)
+            return f"shortlist: warning: {_for_a_shell(str(message))}\n"
+
+        warnings.formatwarning = line
+        try:
+            yield
+        finally:
+            warnings.formatwarning = plain
+
+
+def _for_a_shell(words: str) -> str:
+    """On one line, and in the words of the command line."""
+    words = " ".join(words.split())
+    for python, shell in IN_A_SHELL.items():
+        words = words.replace(python, shell)
+    return words
+
+
+@contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """What is wrong, on one line, and exit code 1; a traceback only if it was asked for."""
+    """What is wrong, on one line, and exit code 1; a traceback only if it was asked for. Warnings
+    are lines too."""
     try:
-        yield
+        with _warnings_in_one_line():
+            yield
     except BrokenPipeError:  # whoever reads has had enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (nothing is left to be flushed)
         raise typer.Exit(0) from None
@@ -131,9 +166,7 @@ def errors_in_one_line() -> Iterator[None]:
             raise
         # Of errors that were written for people, the words are enough.
         known = isinstance(error, ValueError | OSError | ImportError)
-        words = " ".join(str(error).split())
-        for python, shell in IN_A_SHELL.items():
-            words = words.replace(python, shell)
+        words = _for_a_shell(str(error))
         typer.echo(f"shortlist: {words if known else f'{type(error).__name__}: {words}'}", err=True)
         raise typer.Exit(1) from error
 
