@@ -15,6 +15,7 @@ from shortlist import ranking as module
 from shortlist._arrays import row_blocks
 from shortlist._order import best, order, reaching
 from shortlist.ranking import Ranking, as_ranking
+from shortlist.selectors._levels import OwnScores
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -495,7 +496,7 @@ def test_repr_says_what_it_ranks():
 
 @settings(deadline=None)
 @given(st.data())
-def test_is_first_agrees_with_rank_whatever_is_known_of_the_rows(data):
+def test_is_first_agrees_with_rank(data):
     rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
     dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.float64]))
     counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
@@ -504,15 +505,34 @@ def test_is_first_agrees_with_rank_whatever_is_known_of_the_rows(data):
     ranking = Ranking.from_scores(scores)
     expected = ranking.rank_of(index) == 0
     assert torch.equal(ranking.is_first(index), expected)
+    own = scores.gather(1, index[:, None])
+    untied = (scores == own).sum(dim=1) == 1
+    assert torch.equal(ranking.is_first(index, untied), expected)
     assert torch.equal(ranking.masses(), scores.sum(dim=1).to(ranking.masses().dtype))
-    assert torch.equal(ranking.is_first(index), expected)
-    assert torch.equal(ranking[:1].is_first(index[:1]), expected[:1])
+    assert torch.equal(ranking[:1].known_masses, ranking.masses()[:1])
 
 
-def test_sums_of_negative_scores_say_nothing_of_ties():
+@settings(deadline=None)
+@given(st.data())
+def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
+    """Sums only say where there is no tie to look for."""
+    rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
+    scores = torch.tensor(counts, dtype=torch.float32).view(rows, n)
+    index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
+    ranking = Ranking.from_scores(scores)
+    levels = OwnScores(scores).never_empty().of_labels(ranking, index)
+    known = OwnScores(scores, scores.sum(dim=1)).never_empty()
+    assert torch.equal(known.of_labels(ranking, index), levels)
+    p = torch.softmax(scores, dim=1)
+    levels = OwnScores(p).never_empty().of_labels(ranking, index)
+    assert torch.equal(OwnScores(p, 1.0).never_empty().of_labels(ranking, index), levels)
+
+
+def test_sums_of_negative_scores_are_not_kept():
     ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
     assert ranking.masses().tolist() == [-4.0]
-    assert ranking.is_first(torch.tensor([0])).tolist() == [False]
+    assert ranking.known_masses is None
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -33,9 +33,6 @@ from shortlist._candidates import read_candidates
 from shortlist._labels import Classes
 from shortlist._order import any_ties, count, order, prefix_to, ties_before
 
-OVER_HALF = 0.51
-"""Of a sum of probabilities, rounded: more than half of it for certain."""
-
 
 class Ranking:
     """The labels and scores of each row, best first, only as deep as anyone needs.
@@ -60,8 +57,8 @@ class Ranking:
     [1.0, 1.0]
     """
 
-    _masses: Tensor | None = None
-    """The sum of each row, where no score is negative."""
+    known_masses: Tensor | None = None
+    """The sum of each row, where no score is negative and somebody has asked for it."""
 
     def __init__(
         self,
@@ -204,7 +201,7 @@ class Ranking:
             dense=None if self._dense is None else pick(self._dense, at),
             listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
-        some._masses = None if self._masses is None else self._masses[at]
+        some.known_masses = None if self.known_masses is None else self.known_masses[at]
         return some
 
     def with_classes(self, classes: Classes) -> Ranking:
@@ -274,15 +271,15 @@ class Ranking:
     def masses(self) -> Tensor:
         """The sum of each row of a dense ranking; kept for next time if no score is negative."""
         assert self._dense is not None
-        if self._masses is None:
+        if self.known_masses is None:
             dtype = torch.promote_types(self.scores_of(slice(0, 1)).dtype, torch.float32)
             found = torch.empty(self.n_rows, dtype=dtype, device=self.device)
             for rows in blocks_to_read(self.n_rows, self.n_classes, self.device):
                 torch.sum(self._dense[rows], dim=1, dtype=dtype, out=found[rows])
             if self.bounds is None or self.bounds[0] < 0:
                 return found
-            self._masses = found
-        return self._masses
+            self.known_masses = found
+        return self.known_masses
 
     def sorted_scores(self) -> Tensor:
         """The same, best first."""
@@ -343,8 +340,9 @@ class Ranking:
             ranks[rows] = before.to(torch.float64)
         return ranks
 
-    def is_first(self, index: Tensor) -> Tensor:
-        """Whether each row's label is its first. For that, nothing has to be counted."""
+    def is_first(self, index: Tensor, untied: Tensor | None = None) -> Tensor:
+        """Whether each row's label is its first. For that, nothing has to be counted; and nothing
+        compared where it is known (`untied`) that no other label's score equals its own."""
         if self._dense is None:
             return self.rank_of(index) == 0
         first = torch.empty(self.n_rows, dtype=torch.bool, device=self.device)
@@ -352,9 +350,7 @@ class Ranking:
             block, y = self._dense[rows], index[rows, None]
             own = block.gather(1, y)
             found = own[:, 0] == block.amax(dim=1)
-            # Nothing ties with more than half of the row.
-            mass = torch.inf if self._masses is None else self._masses[rows]
-            if any_ties(block, own, found & (own[:, 0] <= OVER_HALF * mass)):
+            if any_ties(block, own, found if untied is None else found & ~untied[rows]):
                 found &= ties_before(block, own, y) == 0
             first[rows] = found
         return first

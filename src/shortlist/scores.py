@@ -233,6 +233,20 @@ def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor
     return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
 
 
+def every_proba(
+    ranking: Ranking, kind: ScoreType, scale: float
+) -> tuple[Tensor, Tensor | float | None]:
+    """The probabilities of all classes of a dense ranking, and the sum of each row, if it is known.
+
+    >>> every_proba(Ranking.from_scores([[0.0, 0.0]]), "logits", 1.0)
+    (tensor([[0.5000, 0.5000]], dtype=torch.float64), 1.0)
+    """
+    p = proba_columns(ranking.scores_of(slice(None)), kind, scale)
+    if kind == "proba" and scale == 1:
+        return p, ranking.known_masses
+    return p, 1.0 if kind == "logits" else None
+
+
 def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
     """Logarithms of all scores of some rows; probabilities are floored at `LEAST_LOG_PROBA`.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from shortlist._arrays import check_choice, check_count, check_weight, sort_values
 from shortlist._row_keys import row_keys
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, proba_columns, sorted_log_proba
+from shortlist.scores import ScoreType, every_proba, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
@@ -128,7 +128,11 @@ class ConformalScore:
 
     def by_column(self, ranking: Ranking) -> Tensor:
         """Probabilities of all labels of a dense ranking, unsorted: the levels of LAC."""
-        return proba_columns(ranking.scores_of(slice(None)), self.kind, self.scale)
+        return self.and_sums(ranking)[0]
+
+    def and_sums(self, ranking: Ranking) -> tuple[Tensor, Tensor | float | None]:
+        """The same, and the sum of each row, if it is known."""
+        return every_proba(ranking, self.kind, self.scale)
 
     @property
     def plain(self) -> bool:

@@ -152,7 +152,7 @@ class SplitConformal(NestedSelector):
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         if ranking.is_whole:
             if self.score == "lac":
-                return ranking, OwnScores(self.score_.by_column(ranking))
+                return ranking, OwnScores(*self.score_.and_sums(ranking))
             return ranking, UnsortedLevels(self.score_, ranking)
         sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
         return ranking, Levels(self.score_.levels(ranking), sizes)

@@ -152,19 +152,29 @@ def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
     return count
 
 
+OVER_HALF = 0.51
+"""Of a sum of rounded numbers: more than half of it for certain, so that no other is as large."""
+
+
 class OwnScores:
     """Levels that are the labels' own: nothing is sorted but the sets themselves.
 
     `values` (rows, classes) are by column, and never rank two labels otherwise than the scores of
-    the ranking do.
+    the ranking do. `sums`, if it is known, is what those of each row, none of which is negative,
+    sum to.
     """
 
-    def __init__(self, values: Tensor, empty: bool = True) -> None:
-        self.values, self.empty = values, empty
+    def __init__(
+        self, values: Tensor, sums: Tensor | float | None = None, empty: bool = True
+    ) -> None:
+        self.values, self.sums, self.empty = values, sums, empty
 
     def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
         level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
-        return level if self.empty else torch.where(ranked.is_first(index), torch.inf, level)
+        if self.empty:
+            return level
+        untied = None if self.sums is None else level > OVER_HALF * self.sums
+        return torch.where(ranked.is_first(index, untied), torch.inf, level)
 
     def totals(self, rising: Tensor) -> Tensor:
         total = _count_at(self.values.flatten(), rising)
@@ -221,7 +231,7 @@ class OwnScores:
         return self  # every label is listed
 
     def never_empty(self) -> OwnScores:
-        return OwnScores(self.values, empty=False)
+        return OwnScores(self.values, self.sums, empty=False)
 
 
 def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:

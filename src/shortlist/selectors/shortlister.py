@@ -16,7 +16,7 @@ from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist._together import together
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
-from shortlist.scores import LEAST_LOG_PROBA, ScoreType, proba_columns, sorted_log_proba
+from shortlist.scores import LEAST_LOG_PROBA, ScoreType, every_proba, sorted_log_proba
 from shortlist.selectors._large import log_proba_of, widely_ranked
 from shortlist.selectors._levels import AnyLevels, Levels, OwnScores
 from shortlist.selectors._priced import PricedSelector
@@ -306,7 +306,7 @@ class Shortlister(PricedSelector):
         every_label = ranked.ranking.is_whole and self._buckets.sizes[-1] == ranking.n_classes
         if self._rank_model is None and self._costs_are_sizes and every_label:
             # What a label is worth is its own probability: nothing has to be sorted.
-            return ranked.ranking, OwnScores(ranked.by_column())
+            return ranked.ranking, OwnScores(*ranked.by_column())
         log_p = ranked.log_proba(self._buckets.sizes[-1])
         every = torch.arange(1, log_p.shape[1], device=ranking.device)
         if self._rank_model is None:
@@ -379,11 +379,12 @@ class _Scored:
         """Sorted log-probabilities, with the mass of all others last."""
         return sorted_log_proba(self.ranking, self.kind, depth, self.scale)
 
-    def by_column(self) -> Tensor:
-        """Probabilities of all labels, unsorted, where every one is listed; none is zero."""
-        p = proba_columns(self.ranking.scores_of(slice(None)), self.kind, self.scale)
+    def by_column(self) -> tuple[Tensor, Tensor | float | None]:
+        """Probabilities of all labels, unsorted, where every one is listed; none is zero. And the
+        sum of each row, if it is known."""
+        p, sums = every_proba(self.ranking, self.kind, self.scale)
         plain = self.kind == "proba" and self.scale == 1
-        return p.clamp(min=math.exp(LEAST_LOG_PROBA)) if plain else p
+        return p.clamp(min=math.exp(LEAST_LOG_PROBA)) if plain else p, sums
 
     def every_log_proba(self) -> Matrix:
         """The same to the ranking's depth; of many rows, only when they are looked at."""
