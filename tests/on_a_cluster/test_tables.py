@@ -113,6 +113,52 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
         assert sum(len(block.rows) for block in blocks) == 6
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["lists", "fixed size"])
+@pytest.mark.parametrize(
+    ("labels", "scores", "words"),
+    [
+        ([1, 1], [0.5, 0.2], "label 1 is listed twice"),
+        ([1, 2, 3], [0.5, 0.2], "there are 3 labels, but 2 scores"),
+        ([1], [0.5, 0.2], "there are 1 labels, but 2 scores"),
+        ([], [], "there are no candidates"),
+        ([-1, -1], [0.5, 0.2], "there are no candidates"),
+        ([1, 0], [0.5, NAN], "scores hold nan at place 1"),
+        ([1, -1], [0.5, NAN], None),
+        ([1, -1], [0.5, None], "scores hold None at place 1"),
+    ],
+)
+def test_lists_that_do_not_fit_together_are_bad_rows(
+    labels: list[int], scores: list[float], words: str | None, fixed: bool, tmp_path: Path
+) -> None:
+    if fixed and not len(labels) == len(scores) == 2:
+        pytest.skip("lists of a fixed size are of one size")
+    size = 2 if fixed else -1
+    longer = [] if fixed else [([2, 1, 0], [0.5, 0.2, 0.1])]  # then lists are of any length
+    rows = [([3, 1], [0.5, 0.2]), *longer, (None, None), (labels, scores), ([2, 0], [0.5, 0.2])]
+    columns = {
+        "labels": pa.array([a for a, _ in rows], pa.list_(pa.int64(), size)),
+        "scores": pa.array([b for _, b in rows], pa.list_(pa.float64(), size)),
+    }
+    bad = len(longer) + 2
+    parquet.write_table(pa.table(columns).slice(bad), tmp_path / "rows.parquet")
+    table = Table.open(tmp_path / "rows.parquet", needs_y=False)
+    if words is None:
+        (block,) = table.read(table.pieces[0], np.arange(5))
+        assert len(block.rows.given(np.arange(5))) == 2
+    else:
+        with pytest.raises(ValueError, match=f"rows.parquet, row 0: {words}; mend it"):
+            list(table.read(table.pieces[0], np.arange(5)))
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    table = Table.open(tmp_path / "rows.parquet", needs_y=False, on_bad_rows="skip")
+    (block,) = table.read(table.pieces[0], np.arange(5))
+    good = [i for i in range(len(rows)) if i != bad - 1 and not (words and i == bad)]
+    assert block.numbers.tolist() == good
+    assert len(block.rows.given(np.arange(5))) == len(good)
+
+
 def test_labels_of_candidates_that_are_no_classes() -> None:
     rows = Rows(np.ones((3, 2)), np.array([[0, 1], [3, 0], [1, -1]]), np.array([0, 0, 9]))
     found = wrong_rows(rows, np.arange(3))

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+PADDING: frozenset[object] = frozenset({None, -1})
+"""What stands where a list of candidates has ended."""
+
+
 def warn_of_bad_rows(count: int) -> None:
     """Say how many rows were left out, if any were."""
     if count:
@@ -24,17 +28,17 @@ def warn_of_bad_rows(count: int) -> None:
 def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str]:
     """What is wrong with which rows."""
     found: dict[int, str] = {}
+    labels: Any = rows.labels
+    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
+        labels = labels.tolist()
     for name, values in (("scores", rows.scores), ("features", rows.features)):
         if values is None:
             continue
-        if not isinstance(values, np.ndarray):
-            found |= _wrong_lists(values, name)
-            continue
-        matrix: NDArray[Any] = values
-        if matrix.dtype.kind == "f" and not np.isfinite(matrix.sum()):
-            for i in np.flatnonzero(~np.isfinite(matrix).all(axis=1)).tolist():
-                column = int(np.flatnonzero(~np.isfinite(matrix[i]))[0])
-                found.setdefault(i, f"{name} hold {matrix[i, column]} at place {column}")
+        of = labels if name == "scores" else None
+        if isinstance(values, np.ndarray):
+            found |= _wrong_matrix(values, name, of)
+        else:
+            found |= _wrong_lists(values, name, of)
     if classes is not None:
         count = len(classes)
         numbered = counts_columns(classes)
@@ -43,15 +47,51 @@ def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str
             for i in np.flatnonzero(outside).tolist():
                 (label,) = rows.y[i : i + 1].tolist()
                 found.setdefault(i, f"y is {label!r}, which is not one of {count:,} classes")
-        if isinstance(rows.labels, np.ndarray) and rows.labels.dtype.kind in "iu" and numbered:
-            labels: NDArray[Any] = rows.labels
+        if isinstance(labels, np.ndarray) and numbered:
             if labels.size and not -1 <= labels.min() <= labels.max() < count:
                 for i in np.flatnonzero(((labels < -1) | (labels >= count)).any(axis=1)).tolist():
                     wrong = next(v for v in labels[i].tolist() if not -1 <= v < count)
                     found.setdefault(i, _no_class(wrong, count))
-        elif rows.labels is not None:
-            lists = rows.labels.tolist() if isinstance(rows.labels, np.ndarray) else rows.labels
+        elif labels is not None:
+            lists = labels.tolist() if isinstance(labels, np.ndarray) else labels
             found |= _wrong_candidates(lists, set(classes.tolist()))
+    if labels is not None:
+        found |= _not_once(labels)
+    return found
+
+
+def _wrong_matrix(matrix: NDArray[Any], name: str, labels: NDArray[Any] | None) -> dict[int, str]:
+    """Rows with numbers that are none; where there is no label, any will do."""
+    if matrix.dtype.kind != "f" or np.isfinite(matrix.sum()):
+        return {}
+    wrong = ~np.isfinite(matrix)
+    if isinstance(labels, np.ndarray):
+        wrong &= labels >= 0
+    first = wrong.argmax(axis=1)
+    return {
+        int(i): f"{name} hold {matrix[i, first[i]]} at place {first[i]}"
+        for i in np.flatnonzero(wrong.any(axis=1))
+    }
+
+
+def _not_once(labels: NDArray[Any] | Sequence[Sequence[Any]]) -> dict[int, str]:
+    """Rows that list a label twice, or none."""
+    suspects: Sequence[int] = range(len(labels))
+    if isinstance(labels, np.ndarray):
+        rising = np.sort(labels, axis=1)
+        twice = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        suspects = np.flatnonzero(twice.any(axis=1) | (rising[:, -1] < 0)).tolist()
+    found = {}
+    for i in suspects:
+        seen: set[object] = set()
+        for label in labels[i].tolist() if isinstance(labels, np.ndarray) else labels[i]:
+            if label in seen:
+                found[i] = f"label {label!r} is listed twice"
+                break
+            if label not in PADDING:
+                seen.add(label)
+        if not seen:
+            found[i] = "there are no candidates"
     return found
 
 
@@ -61,7 +101,7 @@ def _no_class(label: object, count: int) -> str:
 
 def _wrong_candidates(rows: Sequence[Sequence[object]], classes: set[object]) -> dict[int, str]:
     """Lists of candidates that hold what is no class."""
-    known = classes | {None, -1}
+    known = classes | PADDING
     found = {}
     for i, row in enumerate(rows):
         strange = [label for label in row if label not in known]
@@ -70,11 +110,15 @@ def _wrong_candidates(rows: Sequence[Sequence[object]], classes: set[object]) ->
     return found
 
 
-def _wrong_lists(rows: Sequence[Sequence[object]], name: str) -> dict[int, str]:
+def _wrong_lists(
+    rows: Sequence[Sequence[object]], name: str, labels: Sequence[Sequence[object]] | None
+) -> dict[int, str]:
+    """The same of lists of any length."""
     found = {}
     for i, row in enumerate(rows):
         for place, value in enumerate(row):
-            if value is None or not np.isfinite(value):  # type: ignore[call-overload]
+            ended = labels is not None and labels[i][place] in PADDING
+            if value is None or not (ended or np.isfinite(value)):  # type: ignore[call-overload]
                 found[i] = f"{name} hold {value} at place {place}"
                 break
     return found
@@ -93,11 +137,24 @@ def good_rows(rows: int, wrong: dict[int, str]) -> NDArray[np.bool_]:
     return mask
 
 
-def missing_values(table: pa.Table, columns: Sequence[str]) -> list[tuple[int, str]]:
+def missing_values(table: pa.Table, columns: Sequence[str]) -> dict[int, str]:
     """Rows without a value in a column."""
-    found = []
+    found: dict[int, str] = {}
     for name in columns:
         if table[name].null_count:
             nulls = table[name].combine_chunks().is_null().to_numpy(zero_copy_only=False)
-            found += [(int(i), name) for i in np.flatnonzero(nulls)]
+            found |= {int(i): f"{name} is missing" for i in np.flatnonzero(nulls)}
     return found
+
+
+def uneven_lists(table: pa.Table) -> dict[int, str]:
+    """Rows with more candidates than scores, or fewer; those without any among them."""
+    from pyarrow import compute
+
+    labels, scores = (
+        compute.list_value_length(table[name]).to_numpy() for name in ("labels", "scores")
+    )
+    return {
+        int(i): f"there are {labels[i]} labels, but {scores[i]} scores"
+        for i in np.flatnonzero(labels != scores)
+    }

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shortlist._arrays import check_choice
 from shortlist._columns import FEATURE, columns_of_table
-from shortlist.ray._bad_rows import good_rows, missing_values, wrong_rows
+from shortlist.ray._bad_rows import good_rows, missing_values, uneven_lists, wrong_rows
 from shortlist.rows import BLOCK_ROWS, Rows, from_columns
 
 if TYPE_CHECKING:
@@ -174,8 +174,9 @@ class Table:
         extra: Sequence[str],
     ) -> Block:
         numbers = np.arange(first, first + len(table))
-        missing = missing_values(table, self.columns)
-        wrong = {int(i): f"{what} is missing" for i, what in missing}
+        wrong = missing_values(table, self.columns)
+        if not self.dense:
+            wrong = uneven_lists(table) | wrong
         kept = table
         if wrong:
             self._complain(name, numbers, wrong)
