@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 
 BLOCK_ELEMENTS = 1 << 20
 """How many scores a row block holds: large enough to be fast, small enough to stay in cache."""
+IN_CACHE = 1 << 17
+"""The same for one thread, through several steps in NumPy."""
 RANKED_ELEMENTS = 1 << 21
 """The same where little is made of them, …"""
 READ_ELEMENTS = 1 << 24

@@ -7,12 +7,14 @@ like something else is read in the same way.
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._arrays import check_choice, wide_sums
+from shortlist._arrays import IN_CACHE, check_choice, in_threads, row_blocks, wide_sums
 from shortlist._warnings import warn
 from shortlist.ranking import Ranking
 
@@ -222,15 +224,33 @@ def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor
         return wide
     if kind != "logits":
         return log_proba_columns(scores, kind, scale).exp_()
+    if not scores.is_cuda:
+        return torch.from_numpy(_softmax(wide.numpy(), scale))
     # Counted from the best before they are scaled: large logits lose nothing by it.
-    if scores.is_cuda and scale == 1:  # one kernel
-        p = torch.softmax(wide, dim=1)
-    else:
-        p = wide - wide.amax(dim=1, keepdim=True)
-        p = p.exp_() if scale == 1 else p.mul_(scale).exp_()
-        # Summed in float64, so that the order of the columns makes no difference.
-        p *= 1 / wide_sums(p).to(p.dtype)
-    return p.clamp_(min=math.exp(LEAST_LOG_PROBA))
+    p = wide if scale == 1 else (wide - wide.amax(dim=1, keepdim=True)).mul_(scale)
+    return torch.softmax(p, dim=1).clamp_(min=math.exp(LEAST_LOG_PROBA))
+
+
+def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
+    """Probabilities from logits, none of them zero. A few rows after the other, which stay in cache
+    through all steps: twice as fast as step by step."""
+    found = np.empty_like(scores)
+
+    def work(part: slice) -> None:
+        for few in row_blocks(part.stop - part.start, scores.shape[1], elements=IN_CACHE):
+            rows = slice(part.start + few.start, part.start + few.stop)
+            p = found[rows]
+            # Counted from the best before they are scaled: large logits lose nothing by it.
+            np.subtract(scores[rows], scores[rows].max(axis=1, keepdims=True), out=p)
+            if scale != 1:
+                p *= scale
+            np.exp(p, out=p)
+            # Summed in float64, so that the order of the columns makes no difference.
+            p *= (1 / p.sum(axis=1, keepdims=True, dtype=np.float64)).astype(p.dtype)
+            np.maximum(p, math.exp(LEAST_LOG_PROBA), out=p)
+
+    in_threads(work, len(scores), scores.size)
+    return found
 
 
 def every_proba(
