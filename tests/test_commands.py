@@ -198,7 +198,7 @@ def test_promises_are_made_by_other_rows(folder, tmp_path, method, form):
     call("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", method, *QUICK)
     said = call("calibrate", tmp_path / "m", folder / f"new{form}", "-o", tmp_path / "n")
     assert f"{tmp_path / 'n'}: 300 rows make promises" in said
-    assert f"Next: shortlist predict {tmp_path / 'n'} NEW{form or '.npz'}" in said
+    assert f"Next: shortlist predict {tmp_path / 'n'} NEW{form} " in said
     expected = sl.load(tmp_path / "m").calibrate(NEW_SCORES, NAMES[NEW.y], NEW.x)
     found = sl.load(tmp_path / "n")
     sets = found.predict_set(NEW_SCORES, NEW.x, accuracy=0.8)
@@ -227,6 +227,30 @@ def test_a_feature_file_calibrates_its_classifier(tmp_path):
     expected = sl.load(tmp_path / "m").calibrate(other.x, other.y)
     sets = sl.load(tmp_path / "n").predict_set(test.x, accuracy=0.9)
     assert sets == expected.predict_set(test.x, accuracy=0.9)
+
+
+def test_a_fit_that_keeps_no_rows_promises_after_calibrate(folder, tmp_path):
+    known, new = folder / "known.npz", folder / "new.npz"
+    for method in ("shortlister", "lac", "plug-in", "paper"):
+        old, now = tmp_path / method, tmp_path / f"{method} now"
+        call("fit", known, "-o", old, "--method", method, "--calibration", 0, *QUICK)
+        assert "not calibrated" in call("inspect", old)
+        said = call("calibrate", old, new, "-o", now)
+        assert said.strip().endswith("--accuracy 0.95")
+        call("predict", now, new, "-o", tmp_path / f"{method}.csv", "--accuracy", 0.8)
+    said = call("predict", tmp_path / "plug-in now", new, "-o", tmp_path / "s.csv")
+    assert "accuracy >= 0.95 promised" in said  # also where lambda could choose
+
+
+def test_what_a_fit_warns_of(folder, tmp_path):
+    few = tmp_path / "few.npz"
+    np.savez(few, scores=NEW_SCORES[:5], y=NEW.y[:5], features=NEW.x[:5], classes=NAMES)
+    with pytest.warns(UserWarning, match="accuracy = 0.95"):
+        call("calibrate", folder / "model", few, "-o", tmp_path / "n")
+    frame = pd.read_csv(folder / "known.csv").drop(columns=[f"x_{j}" for j in range(4)])
+    frame.assign(weight=1.5).to_csv(tmp_path / "more.csv", index=False)
+    with pytest.warns(UserWarning, match="no row has the label 'weight', which is taken for a cl"):
+        call("fit", tmp_path / "more.csv", "-o", tmp_path / "m", "--method", "topk")
 
 
 def test_what_cannot_be_calibrated(folder, tmp_path):

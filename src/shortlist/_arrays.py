@@ -314,7 +314,7 @@ def check_probability(value: object, name: str) -> float:
         hint = several if name == "accuracy" and isinstance(value, list | tuple) else ""
         raise ValueError(f"{name} must be a number; got {value!r}{hint}") from None
     if not 0.0 < number < 1.0:
-        hint = f"; did you mean {number / 100:g}?" if 1 < number < 100 else ""
+        hint = f"; did you mean {number / 100:g}?" if 2 <= number < 100 else ""
         raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}{hint}")
     return number
 

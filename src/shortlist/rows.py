@@ -240,7 +240,8 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
     scores = arrays["scores"]
     labels: NDArray[np.generic] | None = arrays.get("labels")
     if scores.ndim != 2 or not len(scores):
-        raise ValueError(f"{name}: scores must be (rows, classes); got shape {scores.shape}")
+        empty = ": there are no rows" if scores.ndim == 2 and not len(scores) else ""
+        raise ValueError(f"{name}: scores must be (rows, classes); got shape {scores.shape}{empty}")
     if labels is not None and labels.shape != scores.shape:
         raise ValueError(
             f"{name}: labels and scores of candidates must have one shape; got {labels.shape} and "

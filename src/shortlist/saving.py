@@ -155,9 +155,10 @@ def _promise(model: object) -> str:
     kept = getattr(model, "_calibration", None)
     judged = getattr(model, "_judged", None)
     if kept is not None:
+        weight = getattr(model, "cost_weight", None)
+        point = getattr(model, "accuracy", None) if weight is None else f"cost_weight = {weight}"
         return (
-            f"any accuracy that {len(kept):,} calibration rows allow; "
-            f"{getattr(model, 'accuracy', None)} unless told otherwise"
+            f"any accuracy that {len(kept):,} calibration rows allow; {point} unless told otherwise"
         )
     if judged is not None:
         return f"any accuracy that {judged.rows:,} calibration rows allow, by delta"

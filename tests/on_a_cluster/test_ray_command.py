@@ -66,5 +66,12 @@ def test_errors_in_one_line(dense: Path, tmp_path: Path) -> None:
     (tmp_path / "no.parquet").write_text("nothing")
     said = run("fit", tmp_path / "no.parquet", "-o", tmp_path / "m", "--ray", "local", code=1)
     assert said.strip().splitlines()[-1].startswith("shortlist: no.parquet is not a readable")
+    many = ["--workers", 40, "--max-epochs", 1, "--ray", "local"]
+    said = run("fit", dense, "-o", tmp_path / "m", *many, code=1)
+    assert "40 workers of 1 thread learn at the same time, but the cluster has 2 cores" in said
+    sl.SplitConformal("lac").fit(SCORES, Y).save(tmp_path / "m")
+    sets = ["-o", tmp_path / "sets.parquet", "--ray", "local"]
+    said = run("predict", tmp_path / "m", dense, *sets, code=1)
+    assert "with --ray the output is a folder" in said
     said = run("compare", dense, "--test", "other.parquet", "--ray", "local", code=1)
     assert "with --ray, --test is a share of DATA" in said

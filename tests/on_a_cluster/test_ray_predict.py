@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from sklearn.base import clone
-from tables import CLASSES, SCORES, X, Y, candidates, lists, workers
+from tables import CLASSES, SCORES, X, Y, candidates, lists, workers, write
 
 import shortlist as sl
 from shortlist import _progress
@@ -150,9 +150,17 @@ def test_the_same_call_again_does_nothing_and_another_is_refused(
     again = sl.ray.predict_set(listed, model, where, accuracy=0.5)
     assert again.done_before == first.files == 3
     assert {file.name: file.stat().st_mtime_ns for file in where.glob("*.parquet")} == times
-    with pytest.raises(FileExistsError, match="sets of another model, operating point or table"):
+    with pytest.raises(FileExistsError, match="sets of another model, operating point, table or"):
         sl.ray.predict_set(listed, model, where, accuracy=0.4)
     assert sl.ray.predict_set(listed, model, where, accuracy=0.4, overwrite=True).done_before == 0
+    rows = write(tmp_path / "rows", depth=5)
+    sl.ray.predict_set(rows, model, tmp_path / "old", accuracy=0.4)
+    table = parquet.read_table(rows / "part-1.parquet")
+    parquet.write_table(table.slice(0, 5000), rows / "part-1.parquet")
+    with pytest.raises(FileExistsError, match=r"part-1.parquet as it was before it was written an"):
+        sl.ray.predict_set(rows, model, tmp_path / "old", accuracy=0.4)
+    anew = sl.ray.predict_set(rows, model, tmp_path / "old", accuracy=0.4, overwrite=True)
+    assert (anew.done_before, anew.rows) == (2, 21_000)
     (tmp_path / "mine").mkdir()
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "mine" / "a.parquet")
     with pytest.raises(FileExistsError, match=r"a\.parquet, which was not written by shortlist"):

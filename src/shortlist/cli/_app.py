@@ -112,6 +112,9 @@ IN_A_SHELL = {
     "can be promised after calibrate(scores, y)": "can be promised after shortlist calibrate",
     'on_bad_rows="skip"': "--on-bad-rows skip",
     "say overwrite=True": "say --force",
+    "if the columns have names, pass classes=[...]": "if columns have names, give them as classes",
+    "Give cost_weight=..., one of": "Say --cost-weight, one of",
+    "address = ": "--ray ",
 }
 """What the library says to those who write Python, and how that is done here."""
 

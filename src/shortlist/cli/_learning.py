@@ -55,7 +55,9 @@ def fit(
     ] = 0.95,
     calibration: Annotated[
         float | None,
-        typer.Option(help="Share of the rows kept to make promises; default: the method's."),
+        typer.Option(
+            help="Share of the rows kept to make promises, 0 for none; default: the method's."
+        ),
     ] = None,
     score_type: Annotated[
         str, typer.Option(help="auto, logits, proba or log_proba: what the scores are.")
@@ -122,9 +124,12 @@ def fit(
         else:
             rows = len(given)
             names = None if given.labels is not None else given.classes
+            if names is not None:
+                _warn_if_strange(given.name, names, given.y)
             model = _fitted(predictor, given, names, calibration, seed)
         save(model, output, overwrite=force)
         kept = _promising(predictor)
+        _warn_if_unreachable(predictor, accuracy)
     seconds = time.monotonic() - begun
     found = {
         "model": str(output),
@@ -134,11 +139,10 @@ def fit(
         "calibration_rows": kept,
         "seconds": round(seconds, 2),
     }
-    promise = "no promise" if kept is None else f"{kept:,} rows make promises"
-    point = "" if kept is None else f" --accuracy {accuracy:g}"
+    promise = "no promise" if kept is None else _rows_promise(kept)
     text = (
         f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
-        f"   ({seconds:.0f} s)\n{_next(output, data, ray)}{point}"
+        f"   ({seconds:.0f} s)\n{_next(output, data, ray, None if kept is None else accuracy)}"
     )
     say(text, found, as_json)
 
@@ -152,11 +156,30 @@ def _check_new(output: Path, force: bool) -> None:
         raise FileExistsError(f"there is something at {str(output)!r}; say --force to replace it")
 
 
-def _next(model: Path, data: str, ray: str | None) -> str:
+def _rows_promise(kept: int) -> str:
+    return f"{kept:,} row{'' if kept == 1 else 's'} make{'s' if kept == 1 else ''} promises"
+
+
+def _next(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
     """What one would do with a model."""
-    new = f"NEW{Path(data).suffix or '.npz'}" if ray is None else "NEW.parquet"
+    ending = ".csv" if data == "-" else Path(data).suffix
+    new = f"NEW{ending}" if ray is None else "NEW.parquet"
     there = "sets.parquet" if ray is None else f"sets --ray {ray}"
-    return f"Next: shortlist predict {model} {new} -o {there}"
+    point = "" if accuracy is None else f" --accuracy {accuracy:g}"
+    return f"Next: shortlist predict {model} {new} -o {there}{point}"
+
+
+def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
+    """Say so at once if an accuracy cannot be promised by the rows that make promises."""
+    from shortlist._warnings import warn
+    from shortlist.guarantee import UnreachableError
+    from shortlist.selectors._promise import NestedSelector
+
+    if isinstance(method, NestedSelector) and method._calibration is not None:
+        try:
+            method._operating_point(accuracy, None, None, None)
+        except UnreachableError as error:
+            warn(str(error))
 
 
 def _on_ray(
@@ -205,10 +228,13 @@ def calibrate(
             _calibrated(predictor, data)
         save(predictor, output, overwrite=force)
         kept = _promising(method)
+        assert kept is not None
+        accuracy = getattr(method, "accuracy", 0.95)
+        _warn_if_unreachable(method, accuracy)
     seconds = time.monotonic() - begun
     found = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
-    new = _next(output, data, ray)
-    say(f"{output}: {kept:,} rows make promises   ({seconds:.0f} s)\n{new}", found, as_json)
+    new = _next(output, data, ray, accuracy)
+    say(f"{output}: {_rows_promise(kept)}   ({seconds:.0f} s)\n{new}", found, as_json)
 
 
 def _calibrated(predictor: Model, data: str) -> None:
@@ -241,6 +267,24 @@ def _labels(given: Rows) -> NDArray[np.generic]:
     return given.y
 
 
+FEW = 3
+"""So many columns that are no labels are probably no classes; of many, some labels are rare."""
+
+
+def _warn_if_strange(file: str, names: NDArray[np.generic], y: NDArray[np.generic]) -> None:
+    """Say so if columns are taken for classes that no row has."""
+    import numpy as np
+
+    from shortlist._warnings import warn
+
+    strange = names[~np.isin(names, np.unique(y))]
+    if 0 < len(strange) <= min(FEW, len(names) - 2):
+        warn(
+            f"{file}: no row has the label {', '.join(map(repr, strange.tolist()))}, which is "
+            "taken for a class; if the column is something else, leave it out"
+        )
+
+
 def _fitted(
     predictor: SetPredictor,
     given: Rows,
@@ -254,7 +298,7 @@ def _fitted(
 
     assert given.y is not None
     scores = given.given()
-    if not isinstance(predictor, CardinalityPath) or calibration is None:
+    if not isinstance(predictor, CardinalityPath) or not calibration:
         return predictor.fit(scores, given.y, _with_names(given), classes=names)
     learn, keep = hold_out(len(given), calibration, seed)
     predictor.fit(*_some(given, scores, learn), classes=names)
@@ -333,7 +377,7 @@ def _method(
     if name == "shortlister":
         model = Shortlister()
     elif name == "plug-in":
-        model = PlugInSelector(calibration=0.25)
+        model = PlugInSelector(cost_weight=None, calibration=0.25)
     elif name == "paper":
         inputs = "both" if has_features else "scores"
         model = CardinalityPath(inputs=inputs, cost_weight=0.05, cost_weights=PATH)
@@ -341,6 +385,8 @@ def _method(
         model = SplitConformal(name)
     known = model.get_params()
     model.set_params(**{k: v for k, v in asked.items() if k in known and v is not None})
+    if calibration == 0 and "calibration" in known:
+        model.set_params(calibration=None)
     return model
 
 

@@ -97,6 +97,8 @@ def predict(
             keep=keep or None,
             on_bad_rows=on_bad_rows,
         )
+        if cluster is not None and output.endswith(ENDINGS_OUT):
+            raise ValueError(f"with --ray the output is a folder of Parquet files; got {output!r}")
         if cluster is None:
             check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:

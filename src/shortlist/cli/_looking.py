@@ -86,7 +86,7 @@ def compare(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Compare by so many rows; default: 200,000.", min=10, rich_help_panel=CLUSTER
+            help="Compare by about so many rows; default: 200,000.", min=10, rich_help_panel=CLUSTER
         ),
     ] = None,
     n_classes: NClasses = None,

@@ -47,7 +47,16 @@ def connect(address: str | None = None) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         words = " ".join(str(error).split())[:200]
+        if address == "auto":
+            words = (
+                'none runs on this machine; `ray start --head` starts one, and "local" needs none'
+            )
         raise ConnectionError(f"no Ray cluster answers at {address!r}: {words}") from error
+    except ValueError as error:
+        raise ValueError(
+            f"address = {address!r} is none: it is HOST:PORT, ray://HOST:PORT, auto (the cluster "
+            f"on this machine) or local ({error})"
+        ) from error
 
 
 def _host_and_port(address: str | None) -> tuple[str, int] | None:
@@ -79,6 +88,23 @@ def cores() -> int:
 
     found = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return max(1, int(found.get("CPU", 1)))
+
+
+def check_room(workers: int, threads: int, use_gpu: bool) -> None:
+    """Raise if processes that must run at the same time cannot: Ray would wait for ever."""
+    import ray
+
+    found = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    if workers * threads > cores():
+        raise ValueError(
+            f"{workers} workers of {threads} {'thread' if threads == 1 else 'threads'} learn at "
+            f"the same time, but the cluster has {cores()} cores; take fewer workers, or threads"
+        )
+    if use_gpu and workers > found.get("GPU", 0):
+        raise ValueError(
+            f"use_gpu = True, and each of {workers} workers needs a GPU, but the cluster has "
+            f"{found.get('GPU', 0):g}; take fewer workers, or none of them"
+        )
 
 
 def _work(batch: dict[str, np.ndarray], shared: list[Any], threads: int) -> dict[str, list[bytes]]:

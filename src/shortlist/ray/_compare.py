@@ -43,7 +43,7 @@ def compare(
     dataset : path, or several
         Parquet files, or folders of them, with labels `y`; see `shortlist.ray.predict_set`.
     rows : int
-        How many rows are drawn from it; of fewer, all are taken.
+        About how many rows are drawn from it; of fewer, all are taken.
     test, accuracies, methods, calibration, stages, max_epochs, classes, random_state
         See `shortlist.compare`.
     n_classes : int, optional

@@ -17,7 +17,7 @@ from shortlist._together import Alone, fitting_together
 from shortlist.conformal import SplitConformal
 from shortlist.ranking import Ranking
 from shortlist.ray._calibrate import calibrate_table
-from shortlist.ray._cluster import connect, cores, spread
+from shortlist.ray._cluster import check_room, connect, cores, spread
 from shortlist.ray._drawing import SAMPLE, Drawn, draw
 from shortlist.ray._table import Paths, Piece, Table
 from shortlist.ray._train import trained
@@ -80,7 +80,7 @@ def fit(
     chosen: SetPredictor = clone(Shortlister() if model is None else model)
     table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
     connect(address)
-    workers = cores() // threads if workers is None else check_count(workers, "workers")
+    workers = max(1, cores() // threads) if workers is None else check_count(workers, "workers")
     seed = seed_of(chosen.random_state) if hasattr(chosen, "random_state") else 0
     share = chosen.get_params().get("calibration")
     # A method that has nothing to learn calibrates with all rows.
@@ -98,6 +98,7 @@ def fit(
         assert sample.y is not None
         chosen.fit(ranking, sample.y, sample.features, classes=names.of_columns)
     else:
+        check_room(workers, threads, use_gpu)
         work = LearnTogether(table, chosen, names, kept)
         chosen = trained(
             work,

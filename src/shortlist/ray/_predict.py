@@ -66,7 +66,8 @@ class Predicted:
         known = "" if self.accuracy is None else f", {self.accuracy:.4f} accurate"
         lost = f", {self.skipped:,} bad rows left out" if self.skipped else ""
         return (
-            f"{self.output}: {self.rows:,} sets in {self.files:,} files, {self.mean_size:.4g} "
+            f"{self.output}: {self.rows:,} sets in {self.files:,} "
+            f"{'file' if self.files == 1 else 'files'}, {self.mean_size:.4g} "
             f"labels on average{known}{lost}\n{self.promise}"
         )
 
@@ -157,8 +158,17 @@ def predict_set(
     others = [title for title, note in there.items() if note["identity"] != work.identity]
     if others and not overwrite:
         raise FileExistsError(
-            f"{target.shown} holds sets of another model, operating point or table (such as "
-            f"{others[0]}.parquet); choose another folder, or say overwrite=True"
+            f"{target.shown} holds sets of another model, operating point, table or kept columns "
+            f"(such as {others[0]}.parquet); choose another folder, or say overwrite=True"
+        )
+    stamps = {piece.name: piece.stamp for piece in table.pieces}
+    changed = [
+        n["file"] for n in there.values() if stamps.get(n["file"], n["written"]) != n["written"]
+    ]
+    if changed and not overwrite:
+        raise FileExistsError(
+            f"{target.shown} holds sets of {changed[0]} as it was before it was written anew; "
+            "choose another folder, or say overwrite=True"
         )
     done = {title: note for title, note in there.items() if note["identity"] == work.identity}
     done = {p.title: done[p.title] for p in table.pieces if _same(p, done.get(p.title))}

@@ -122,7 +122,9 @@ class Table:
                     about, schema = opened.metadata, opened.schema_arrow
             except (OSError, ValueError) as error:
                 words = " ".join(str(error).split())[:150]
-                raise ValueError(f"{name} is not a readable Parquet file: {words}") from error
+                raise ValueError(
+                    f"{name} is not a readable Parquet file, which is what a cluster takes: {words}"
+                ) from error
             if known is None:
                 _check(schema, name, needs_y, extra)
                 known = name, schema
@@ -284,7 +286,10 @@ def _check(schema: pa.Schema, name: str, needs_y: bool, extra: Sequence[str]) ->
 
     has = f"it has: {', '.join(schema.names)}"
     if "scores" not in schema.names:
-        raise ValueError(f"{name} has no column named scores, a list of numbers in each row; {has}")
+        raise ValueError(
+            f"{name} has no column named scores, with a list of numbers in each row (a column for "
+            f"each class is not read on a cluster); {has}"
+        )
     for column in ("scores", "labels", "features"):
         if column not in schema.names:
             continue
