@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from shortlist.ray._cluster import _probe
 from shortlist.ray._fit import _Gathered
 from shortlist.ray._predict import check_model
 from shortlist.ray._table import Table
+from shortlist.ray._train import interruptible
 from shortlist.rows import Rows
 
 CLASSES = np.arange(12)
@@ -47,7 +50,10 @@ def test_kept_columns_come_along(dense: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"score": [1.0]}, "has no column named scores, with a list of numbers in each row .*; it has"),
+        (
+            {"score": [1.0]},
+            "has no column named scores, with a list of numbers in each row .*; it has",
+        ),
         ({"scores": [1.0], "y": [0]}, "scores is double, but must be a list of numbers"),
         ({"scores": [["a"]], "y": [0]}, "must be a list of numbers"),
         ({"scores": [[1.0]]}, "no column named y, the right labels, which are needed"),
@@ -192,6 +198,19 @@ def test_rows_with_another_number_of_scores_are_not_bad_rows(dense: Path) -> Non
     table = Table.open(dense, needs_y=False, on_bad_rows="skip")
     with pytest.raises(ValueError, match=r"rows have \d+ scores, but there are 2 classes"):
         list(table.read(table.pieces[0], np.arange(2)))
+
+
+def test_an_interrupt_is_one_and_the_handler_is_the_callers_again() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fit() -> None:
+        with interruptible():
+            signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # as Ray Train does
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_an_address_where_nobody_listens_is_told_at_once() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -105,6 +107,20 @@ def _run(config: dict[str, Any]) -> None:
         ray.train.report({"done": True}, checkpoint=checkpoint)
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is `KeyboardInterrupt`, as everywhere: Ray ends the process at it, also in later work."""
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if here:
+            signal.signal(signal.SIGINT, before)
+
+
 def trained(
     work: Work,
     *,
@@ -136,7 +152,8 @@ def trained(
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
-        result = trainer.fit()
+        with interruptible():
+            result = trainer.fit()
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as held:
             found = pickle.loads(Path(held, MODEL).read_bytes())
