@@ -109,7 +109,7 @@ def _run(config: dict[str, Any]) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C is `KeyboardInterrupt`, as everywhere: Ray ends the process at it, also in later work."""
+    """Ctrl-C is `KeyboardInterrupt`, as everywhere: at it Ray ends the process, later too."""
     here = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     try:
