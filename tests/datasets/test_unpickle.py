@@ -126,18 +126,13 @@ def attempt(content: bytes) -> object:
         return str(error)
 
 
-@given(st.data())
-@settings(max_examples=150, deadline=None)
-def test_a_damaged_pickle_is_refused_or_read(data: st.DataObject) -> None:
-    """Cut anywhere, or with any byte changed: an error of ours, or plain data."""
+def test_a_damaged_pickle_is_refused_or_read() -> None:
+    """Cut anywhere, or with any byte changed in any way: an error of ours, or plain data."""
     value = {b"data": np.arange(12, dtype=np.uint8).reshape(3, 4), b"labels": [1, 2, 3]}
-    content = bytearray(archives.python2(value))
-    at = data.draw(st.integers(0, len(content) - 1))
-    if data.draw(st.booleans()):
-        del content[at:]
+    content = archives.python2(value)
+    plain = (dict, list, tuple, set, frozenset, bytes, int, float, str, np.ndarray, type(None))
+    for at in range(len(content)):
         with pytest.raises(ValueError, match="not a readable pickle"):
-            read_plain(bytes(content))
-        return
-    content[at] ^= data.draw(st.integers(1, 255))
-    outcome = attempt(bytes(content))
-    assert isinstance(outcome, dict | list | bytes | int | np.ndarray | str | None | float)
+            read_plain(content[:at])
+        for byte in range(256):
+            assert isinstance(attempt(content[:at] + bytes([byte]) + content[at + 1 :]), plain)
