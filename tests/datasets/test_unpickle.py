@@ -126,6 +126,7 @@ def attempt(content: bytes) -> object:
         return str(error)
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
 def test_a_damaged_pickle_is_refused_or_read() -> None:
     """Cut anywhere, or with any byte changed in any way: an error of ours, or plain data."""
     value = {b"data": np.arange(12, dtype=np.uint8).reshape(3, 4), b"labels": [1, 2, 3]}
