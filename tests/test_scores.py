@@ -366,3 +366,27 @@ def test_probabilities_do_not_depend_on_what_is_added_to_all_logits(offset):
     exact = torch.softmax(1.3 * (logits.double() - offset), dim=1)
     found = proba_columns(logits, "logits", 1.3).double()
     torch.testing.assert_close(found, exact, rtol=3e-6, atol=0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_of_any_range_are_probabilities_without_a_word(dtype):
+    """Also where the caller has NumPy raise at what is too small or too large."""
+    most = torch.finfo(dtype).max
+    logits = torch.tensor([[most, -most, 0.0], [0.0, -200.0, -200.0]], dtype=dtype)
+    with np.errstate(all="raise"):
+        found = proba_columns(logits, "logits", 1.5)
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0, 0], [1, 0, 0]], dtype=dtype))
+    assert bool((found > 0).all())
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.7])
+def test_probabilities_of_a_row_depend_on_that_row_alone(scale):
+    """Whatever rows are beside it, in whatever block or thread, and whatever order columns have."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 5 * torch.randn(3000, 101, generator=generator)
+    found = proba_columns(logits, "logits", scale)
+    for rows in (slice(0, 1), slice(7, 1300), slice(1499, 1502), slice(2999, 3000)):
+        assert torch.equal(proba_columns(logits[rows], "logits", scale), found[rows])
+    order = torch.randperm(101, generator=generator)
+    assert torch.equal(proba_columns(logits[:, order], "logits", scale), found[:, order])

@@ -233,7 +233,7 @@ def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor
 
 def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
     """Probabilities from logits, none of them zero. A few rows after the other, which stay in cache
-    through all steps: twice as fast as step by step."""
+    through all steps: faster than step by step."""
     found = np.empty_like(scores)
 
     def work(part: slice) -> None:
@@ -249,7 +249,11 @@ def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
             p *= (1 / p.sum(axis=1, keepdims=True, dtype=np.float64)).astype(p.dtype)
             np.maximum(p, math.exp(LEAST_LOG_PROBA), out=p)
 
-    in_threads(work, len(scores), scores.size)
+    def quietly(part: slice) -> None:
+        with np.errstate(over="ignore", under="ignore"):  # what is far below the best is nothing
+            work(part)
+
+    in_threads(quietly, len(scores), scores.size)
     return found
 
 

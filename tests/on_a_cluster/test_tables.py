@@ -175,6 +175,8 @@ def test_labels_of_candidates_that_are_no_classes() -> None:
     assert wrong_rows(rows, None) == {}
     unequal = Rows([[0.5, 0.5], [1.0], [0.9, 0.1]], [[0, 1], [3], [1, 2]], np.array([0, 0, 9]))
     assert wrong_rows(unequal, np.arange(3)) == found
+    padded = Rows(np.array([[0.5, NAN], [NAN, 0.1]]), [["a", None], ["b", "a"]], None)
+    assert wrong_rows(padded, np.array(["a", "b"])) == {1: "scores hold nan at place 0"}
     named = Rows([[0.5], [1.0]], [["a"], ["c"]], np.array(["a", "b"]))
     assert wrong_rows(named, np.array(["a", "b"])) == {
         1: "labels hold 'c', which is not one of 2 classes"

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,65 +21,6 @@ app = typer.Typer(
     help="Scores in; out comes the shortest list of labels that still holds the right one.",
 )
 _debugging = False
-
-Data = Annotated[
-    str,
-    typer.Argument(
-        help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
-        show_default=False,
-    ),
-]
-CLUSTER = "On a cluster"
-"""The heading of what goes with --ray."""
-BadRows = Annotated[
-    str | None,
-    typer.Option(
-        help="raise (the default), or skip rows with NaN or unknown labels.",
-        rich_help_panel=CLUSTER,
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Work on a Ray cluster: its address, auto, or local. DATA is Parquet.",
-        rich_help_panel=CLUSTER,
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="So many processes; default: one for each core.", min=1, rich_help_panel=CLUSTER
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="Threads of each process; default: 1.", min=1, rich_help_panel=CLUSTER),
-]
-NClasses = Annotated[
-    int | None,
-    typer.Option(
-        help="How many classes there are, for ranked candidates; default: as occur.",
-        min=2,
-        rich_help_panel=CLUSTER,
-    ),
-]
-
-
-def on_cluster(ray: str | None, **options: object) -> dict[str, Any] | None:
-    """How to work on a cluster, if that is where to work; else there may be no such options."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if ray is not None:
-        return {**given, "address": ray}
-    for name in given:
-        raise ValueError(
-            f"--{name.replace('_', '-')} is for work on a cluster; say --ray ADDRESS too, or "
-            "--ray local for one of this machine alone"
-        )
-    return None
 
 
 def _version(wanted: bool) -> None:

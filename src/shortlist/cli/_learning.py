@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._app import (
+from shortlist.cli._app import app, errors_in_one_line, say
+from shortlist.cli._models import check_takes, method_of
+from shortlist.cli._options import (
     CLUSTER,
     AsJson,
     BadRows,
     Data,
     Force,
+    ModelFolder,
     NClasses,
     Ray,
     Threads,
     Workers,
-    app,
-    errors_in_one_line,
     on_cluster,
-    say,
 )
-from shortlist.cli._models import check_takes, method_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,7 +194,7 @@ def _on_ray(
 
 @app.command()
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)],
+    model: ModelFolder,
     data: Data,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the new model.", show_default=False)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli._app import (
+from shortlist.cli._app import app, errors_in_one_line, say
+from shortlist.cli._models import check_takes, method_of
+from shortlist.cli._options import (
     CLUSTER,
     AsJson,
     BadRows,
     Data,
     Force,
+    ModelFolder,
     Ray,
     Threads,
     Workers,
-    app,
-    errors_in_one_line,
     on_cluster,
-    say,
+    said,
 )
-from shortlist.cli._models import check_takes, method_of
 
 if TYPE_CHECKING:
     from shortlist.rows import Rows
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)],
+    model: ModelFolder,
     data: Data,
     output: Annotated[
         str,
@@ -103,14 +102,9 @@ def predict(
             check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:
             check_choice(by, "--by", ("class",))
-        asked: dict[str, object] = {
-            "accuracy": accuracy,
-            "delta": delta,
-            "mean_size": mean_size,
-            "cost_weight": cost_weight,
-            "by": by,
-        }
-        point = {name: value for name, value in asked.items() if value is not None}
+        point = said(
+            accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by
+        )
         predictor = load(model)
         if on_unreachable is not None:
             method_of(predictor).set_params(on_unreachable=on_unreachable)

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._writing import written_whole
-from shortlist.cli._app import (
+from shortlist.cli._app import app, errors_in_one_line
+from shortlist.cli._options import (
     CLUSTER,
     AsJson,
     BadRows,
@@ -23,8 +24,6 @@ from shortlist.cli._app import (
     Ray,
     Threads,
     Workers,
-    app,
-    errors_in_one_line,
     on_cluster,
 )
 

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from shortlist.cli._app import AsJson, Force, app, errors_in_one_line, say
-
-Model = Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)]
+from shortlist.cli._app import app, errors_in_one_line, say
+from shortlist.cli._options import AsJson, Force, ModelFolder
 
 
 @app.command()
-def inspect(model: Model, as_json: AsJson = False) -> None:
+def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what is inside a model: which promise, trained on what, with which parameters."""
     with errors_in_one_line():
         from shortlist.saving import inspect as read
@@ -37,7 +36,7 @@ def inspect(model: Model, as_json: AsJson = False) -> None:
 
 @app.command()
 def export(
-    model: Model,
+    model: ModelFolder,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The graph, .onnx.", show_default=False)
     ],

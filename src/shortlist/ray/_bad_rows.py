@@ -60,13 +60,13 @@ def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str
     return found
 
 
-def _wrong_matrix(matrix: NDArray[Any], name: str, labels: NDArray[Any] | None) -> dict[int, str]:
+def _wrong_matrix(matrix: NDArray[Any], name: str, labels: Any) -> dict[int, str]:
     """Rows with numbers that are none; where there is no label, any will do."""
     if matrix.dtype.kind != "f" or np.isfinite(matrix.sum()):
         return {}
     wrong = ~np.isfinite(matrix)
-    if isinstance(labels, np.ndarray):
-        wrong &= labels >= 0
+    if labels is not None:
+        wrong &= [[label not in PADDING for label in row] for row in labels]
     first = wrong.argmax(axis=1)
     return {
         int(i): f"{name} hold {matrix[i, first[i]]} at place {first[i]}"

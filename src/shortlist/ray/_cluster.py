@@ -84,26 +84,31 @@ def _probe(address: str | None) -> None:
 
 def cores() -> int:
     """How many CPUs the cluster has."""
+    return max(1, _resources("CPU"))
+
+
+def gpus() -> int:
+    """How many GPUs the cluster has."""
+    return _resources("GPU")
+
+
+def _resources(kind: str) -> int:
     import ray
 
-    found = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return max(1, int(found.get("CPU", 1)))
+    return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
 
 
 def check_room(workers: int, threads: int, use_gpu: bool) -> None:
     """Raise if processes that must run at the same time cannot: Ray would wait for ever."""
-    import ray
-
-    found = ray.cluster_resources()  # type: ignore[no-untyped-call]
     if workers * threads > cores():
         raise ValueError(
             f"{workers} workers of {threads} {'thread' if threads == 1 else 'threads'} learn at "
             f"the same time, but the cluster has {cores()} cores; take fewer workers, or threads"
         )
-    if use_gpu and workers > found.get("GPU", 0):
+    if use_gpu and workers > gpus():
         raise ValueError(
-            f"use_gpu = True, and each of {workers} workers needs a GPU, but the cluster has "
-            f"{found.get('GPU', 0):g}; take fewer workers, or none of them"
+            f"use_gpu = True: each of {workers} workers needs a GPU, but the cluster has {gpus()}; "
+            "take fewer workers, or leave use_gpu out"
         )
 
 

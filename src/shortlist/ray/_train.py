@@ -117,7 +117,7 @@ def interruptible() -> Iterator[None]:
     except SystemExit:
         raise KeyboardInterrupt from None
     finally:
-        if here:
+        if here and before is not None:  # it is one of Python's
             signal.signal(signal.SIGINT, before)
 
 
