@@ -92,6 +92,7 @@ FITTED: dict[type, dict[str, Types]] = {
         "_dense": bool,
         "_outside": _NUMBER,
         "_n_features": (int, type(None)),
+        "_wide_features": bool,
     },
     SplitConformal: {**_NESTED, "score_": ConformalScore},
     PlugInSelector: {
@@ -322,7 +323,7 @@ KINDS: dict[str, Kind] = {
     "ConformalScore": _plain(
         ConformalScore, "name", "kind", "scale", "penalty", "k_reg", "randomized", "seed"
     ),
-    "Shape": _plain(Shape, "dense", "depth", "lengths"),
+    "Shape": _plain(Shape, "dense", "depth", "lengths", "precision"),
     "Calibration": _plain(
         Calibration,
         "levels",
@@ -336,6 +337,7 @@ KINDS: dict[str, Kind] = {
         "out_of",
         "choosing",
         "chose_apart",
+        "exhaustive",
     ),
     "Judged": _plain(Judged, "weights", "rows", "hits", "labels"),
     "History": _plain(History, "loss", "validation_loss", "best_epoch", "seconds"),

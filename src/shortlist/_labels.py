@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike
+from shortlist._warnings import warn
 
 Label = object
 
@@ -141,8 +142,10 @@ class Classes:
         rows: int | None = None,
         device: torch.device | str = "cpu",
         name: str = "y",
+        unknown: str = "raise",
     ) -> Tensor:
-        """Column indices (int64, on `device`) of the labels `y`; unknown labels are an error."""
+        """Column indices (int64, on `device`) of the labels `y`. Unknown labels are an error, or,
+        with `unknown="miss"`, -1, with a warning."""
         if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
             index = y.detach().to(device=device, dtype=torch.int64)
             if index.ndim != 1:
@@ -155,9 +158,17 @@ class Classes:
                 f"{name} has {len(index)} labels, but the scores have {rows} rows{turned}"
             )
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
-            at = int(((index < 0) | (index >= self.n)).nonzero()[0])
+            outside = (index < 0) | (index >= self.n)
+            at = int(outside.nonzero()[0])
             shown = _plain(label_array(y, name)[at])
-            raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self.describe()}")
+            if unknown != "miss" or bool(outside.all()):
+                raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self.describe()}")
+            warn(
+                f"{int(outside.sum()):,} of {len(index):,} labels (first: {name}[{at}] = "
+                f"{shown!r}) are of classes that the model does not know; they count as misses, "
+                "since no set can contain them"
+            )
+            index = torch.where(outside, -1, index)
         return index
 
     def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:

@@ -191,9 +191,6 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         features = self._features(X)
         if features is not None:
             check_consistent_length(X, features)
-        # X may lack values where the classifier copes with that; a network needs them all.
-        means = column_means(features) if self.features == "auto" else None
-        features = fill_missing(features, means)
         seed = seed_of(self.random_state)
         method = self._method(seed)
         if groups is not None:
@@ -207,11 +204,24 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "ShortlistClassifier a function that makes features of X: features=..."
             )
         learning, held_out = self._hold_out(len(labels), method, seed)
+        # X may lack values where the classifier copes with that; a network needs them all. What
+        # fills them in is learned, and so comes from the learning rows alone.
+        means = None
+        if features is not None and self.features == "auto":
+            means = column_means(cast(ArrayLike, take(features, learning)))
+            features = fill_missing(features, means)
 
         x, y_learn = take(X, learning), labels[learning]
         w = None if weights is None else weights[learning]
+        learned = np.unique(y_learn)
+        if len(learned) < 2:
+            raise ValueError(
+                f"the {len(learning)} rows to learn from, of {len(labels)}, are all of class "
+                f"{y_learn[0]!r}; give more rows, or a smaller share for calibration"
+            )
         estimator = _fit(self._base(), x, y_learn, w)
-        classes = np.union1d(distinct, estimator.classes_)
+        # Of the learning rows only: a calibration row of another class is a miss, as a new row is.
+        classes = np.union1d(learned, estimator.classes_)
         scores, scored = self._cross_fit(x, y_learn, w, classes, seed)
 
         def features_of(rows: Rows) -> ArrayLike | None:

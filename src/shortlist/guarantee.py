@@ -7,14 +7,21 @@ and `q` is one of the scores that the right labels of held-out ("calibration") r
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, binom
 
 from shortlist._arrays import check_choice, check_count, check_probability
+
+LISTING_ERROR = 0.05
+"""Error rate of the test that lists of candidates contain the right label often enough."""
+RARE = 1e-4
+"""A refusal of at most this probability changes a guarantee by less than it can be measured."""
 
 
 class UnreachableError(ValueError):
@@ -56,13 +63,23 @@ def promised_rank(rows: int, accuracy: float, delta: float | None = None) -> int
     return k + 1 if rows and binom.cdf(k, rows, float(alpha)) <= delta else k
 
 
-def fewest_rows(accuracy: float, delta: float | None = None) -> int:
+def fewest_rows(accuracy: float, delta: float | None = None, *, exhaustive: bool = True) -> int:
     """The least number of calibration rows with which an accuracy can be promised.
+
+    `exhaustive=False` is for lists of candidates, which may lack the right label: that they do
+    not too often has to be shown first, see `listed_rank`.
 
     >>> fewest_rows(0.9), fewest_rows(0.99), fewest_rows(0.9, delta=0.05)
     (9, 99, 29)
+    >>> fewest_rows(0.9, exhaustive=False)
+    38
     """
     alpha = tolerated(accuracy)
+    if delta is None and not exhaustive:
+        most = 2
+        while not listed_rank(most, 0, accuracy):
+            most *= 2
+        return bisect_left(range(most), True, key=lambda n: listed_rank(n, 0, accuracy) > 0)
     if delta is None:
         return math.ceil(1 / alpha) - 1
     # The least m with (1 - alpha)^m <= delta, of whichever of the two numbers is the more precise;
@@ -76,21 +93,93 @@ def fewest_rows(accuracy: float, delta: float | None = None) -> int:
     return rows
 
 
-def best_promise(rows: int, lost: int = 0, delta: float | None = None) -> float:
+def listed_rank(rows: int, unlisted: int, accuracy: float) -> int:
+    """Return the rank of the threshold where some labels can be in no set.
+
+    A set can contain only labels that are listed: among a row's candidates, or known to the
+    classifier. Let `pi` be the unknown probability that the right label is listed, and count
+    the unlisted labels of calibration rows as the lowest scores. The rank of `promised_rank`
+    is then exact on average over all calibrations, but not over those that are not refused: an
+    accuracy above `pi` would be answered whenever the calibration rows are lucky. So `pi` is
+    tested first, by its Clopper-Pearson bound `b` at confidence `1 - LISTING_ERROR`:
+
+    - Rank `j` of the listed scores has accuracy `pi (1 - j / (listed + 1))` given the number
+      of unlisted labels. The largest `j` for which this is at least `accuracy` at `pi = b` is
+      right, with the confidence of `b`, for the calibration at hand.
+    - Where `b` shows that a refusal has probability `RARE` at most, the exact rank is used:
+      refusals then change the accuracy by less than `RARE (1 - accuracy)`.
+
+    Parameters
+    ----------
+    rows : int
+        Calibration rows.
+    unlisted : int
+        How many of them have a label that no set can contain.
+    accuracy : float
+
+    Returns
+    -------
+    int
+        The rank among all scores, those of unlisted labels first; 0 if the accuracy cannot be
+        guaranteed.
+
+    Examples
+    --------
+    >>> listed_rank(1000, 5, 0.9), listed_rank(1000, 70, 0.9), listed_rank(1000, 90, 0.9)
+    (100, 85, 0)
+    """
+    most = _most_unlisted(rows, accuracy) if rows else -1
+    if unlisted > most:
+        return 0
+    # How likely a refusal is where `pi` is as small as it may well be.
+    refused = binom.sf(most, rows, 1 - accuracy_bound(rows - unlisted, rows, LISTING_ERROR))
+    if refused <= RARE:
+        return promised_rank(rows, accuracy)
+    return unlisted + _rank_among_listed(rows, unlisted, accuracy)
+
+
+def _rank_among_listed(rows: int, unlisted: int, accuracy: float) -> int:
+    bound = Fraction(accuracy_bound(rows - unlisted, rows, LISTING_ERROR))
+    wanted = 1 - tolerated(accuracy)
+    if bound <= wanted:
+        return 0
+    return math.floor((1 - wanted / bound) * (rows - unlisted + 1))
+
+
+@lru_cache(maxsize=4096)
+def _most_unlisted(rows: int, accuracy: float) -> int:
+    """The most unlisted labels with which an accuracy is still guaranteed; -1 if none may be."""
+    refused = range(rows + 1)
+    return bisect_left(refused, True, key=lambda n: not _rank_among_listed(rows, n, accuracy)) - 1
+
+
+def best_promise(
+    rows: int, lost: int = 0, delta: float | None = None, *, exhaustive: bool = True
+) -> float:
     """The largest accuracy that can be promised if `lost` of the rows' labels cannot be had.
 
-    >>> best_promise(99), best_promise(99, lost=9)
-    (0.99, 0.9)
+    >>> best_promise(99), best_promise(99, lost=9, delta=0.05) < best_promise(99, delta=0.05)
+    (0.99, True)
     """
     if lost >= rows:
         return 0.0
-    if delta is None:
-        most = float(1 - Fraction(lost + 1, rows + 1))
+    listing = delta is None and not (exhaustive and lost == 0)
+    if listing:
+        bound = accuracy_bound(rows - lost, rows, LISTING_ERROR)
+        most = bound * (rows - lost) / (rows - lost + 1)
+    elif delta is None:
+        most = float(1 - Fraction(1, rows + 1))
     else:  # P(Binomial(rows, alpha) <= lost) <= delta
         most = float(beta.ppf(check_probability(delta, "delta"), rows - lost, lost + 1))
+
+    def reached(accuracy: float) -> bool:
+        if listing:
+            return listed_rank(rows, lost, accuracy) > lost
+        return promised_rank(rows, accuracy, delta) > lost
+
     # The nearest float may lie above the number that is meant, and could not be promised.
     step = math.ulp(most)
-    while most > 0 and promised_rank(rows, most, delta) <= lost:
+    while most > 0 and not reached(most):
         most, step = most - step, 2 * step
     return max(most, 0.0)
 
@@ -111,6 +200,7 @@ def threshold(
     *,
     delta: float | None = None,
     on_unreachable: str = "raise",
+    exhaustive: bool = True,
 ) -> float:
     """The threshold at which an accuracy is promised, from sorted calibration scores.
 
@@ -121,6 +211,10 @@ def threshold(
     on_unreachable : "raise" or "all"
         What to do where the promise cannot be kept: an `UnreachableError`, or minus infinity,
         which stands for every label.
+    exhaustive : bool
+        Whether a set can contain any label. If not (lists of candidates), or if a score is minus
+        infinity, an accuracy is answered only where the scores show that it can be reached; see
+        `listed_rank`. With "all" nothing has to be shown: every label is a right answer too.
 
     Examples
     --------
@@ -132,25 +226,28 @@ def threshold(
 rows: 9 are needed. At most 0.66666 can be
     """
     check_choice(on_unreachable, "on_unreachable", ("raise", "all"))
-    rank = promised_rank(len(scores), accuracy, delta)
-    if rank and scores[rank - 1] > -math.inf:
+    rows, lost = len(scores), int(np.isneginf(scores).sum())
+    exhaustive = exhaustive and not lost
+    if exhaustive or delta is not None or on_unreachable == "all":
+        rank = promised_rank(rows, accuracy, delta)
+    else:
+        rank = listed_rank(rows, lost, accuracy)
+    if rank > lost:
         return float(scores[rank - 1])
     if on_unreachable == "all":
         return -math.inf
     form = "" if delta is None else f" (delta = {delta})"
-    lost = int(np.isneginf(scores).sum())
-    most = rounded_down(best_promise(len(scores), lost, delta))
-    if rank:
-        why = (
-            f"{lost} of the {len(scores)} calibration rows have their label outside the list of "
-            "candidates, or the largest set: list more candidates"
+    most = rounded_down(best_promise(rows, lost, delta, exhaustive=exhaustive))
+    needed = fewest_rows(accuracy, delta, exhaustive=exhaustive)
+    why = [f"{needed:,} are needed"] if rows < needed else []
+    if lost:
+        why.append(
+            f"{lost:,} of them ({100 * lost / rows:.3g}%) have a label that no set can contain (it "
+            "is not among the candidates or in the largest set, or its class was never learned)"
         )
-    else:
-        needed = fewest_rows(accuracy, delta)
-        why = f"{needed} are needed"
-    rows = f"{len(scores)} calibration row{'' if len(scores) == 1 else 's'}"
     raise UnreachableError(
-        f"accuracy = {accuracy}{form} cannot be promised with {rows}: {why}. At most {most} can be"
+        f"accuracy = {accuracy}{form} cannot be promised with {rows:,} calibration "
+        f"row{'' if rows == 1 else 's'}: {', and '.join(why)}. At most {most} can be"
     )
 
 

@@ -59,6 +59,9 @@ class Ranking:
 
     known_masses: Tensor | None = None
     """The sum of each row, where no score is negative and somebody has asked for it."""
+    rounding: float = 0.0
+    """By how much two computations of the same score may differ. Scores that came in are what they
+    are; those of networks depend on the batch, the number of threads and the device."""
 
     def __init__(
         self,
@@ -202,7 +205,44 @@ class Ranking:
             listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
         some.known_masses = None if self.known_masses is None else self.known_masses[at]
+        some.rounding = self.rounding
         return some
+
+    @property
+    def precision(self) -> str:
+        """Type of the scores: "float16", "bfloat16", or "float32", which float64 is rounded to."""
+        assert self._dense is not None or self._listed is not None
+        some = self._listed[1] if self._listed is not None else self.scores_of(slice(0, 1))
+        return {torch.float16: "float16", torch.bfloat16: "bfloat16"}.get(some.dtype, "float32")
+
+    def with_precision(self, name: str) -> Ranking:
+        """The same rows with their scores rounded to a type, in the order that these have."""
+        dtype = getattr(torch, name)
+        most = torch.finfo(dtype).max
+
+        def rounded(scores: Tensor) -> Tensor:
+            if scores.dtype == dtype:
+                return scores.contiguous()
+            if torch.finfo(scores.dtype).max > most:  # far larger ones become the largest
+                scores = scores.clamp(-most, most)
+            return scores.to(dtype, memory_format=torch.contiguous_format)
+
+        if self._dense is None:
+            assert self._listed is not None
+            labels, scores = self._listed
+            if scores.dtype == dtype:
+                return self
+            listed, dense = (labels, rounded(scores)), None
+        else:
+            dense = self._dense
+            if isinstance(dense, Tensor) and dense.dtype == dtype and dense.is_contiguous():
+                return self
+            listed, dense = None, rounded(self.scores_of(slice(0, self.n_rows)))
+        same = Ranking(
+            classes=self.classes, depth=self.depth, kind=self.kind, dense=dense, listed=listed
+        )
+        same.known_masses, same.rounding = self.known_masses, self.rounding
+        return same
 
     def with_classes(self, classes: Classes) -> Ranking:
         """The same ranking with the columns named."""
@@ -338,6 +378,22 @@ class Ranking:
             own = block.gather(1, y)
             before = count(block > own) + ties_before(block, own, y)
             ranks[rows] = before.to(torch.float64)
+        return ranks
+
+    def last_rank_of(self, index: Tensor) -> Tensor:
+        """The last rank that a label may have, however its row's scores are rounded."""
+        if not self.rounding:
+            return self.rank_of(index)
+        ranks = torch.empty(self.n_rows, dtype=torch.float64, device=self.device)
+        for rows in self.blocks():
+            block, y = self.scores_of(rows), index[rows, None]
+            if self._dense is None:
+                at = self._top_block(rows, self.depth)[0] == y
+                own = torch.where(at, block, torch.inf).amin(dim=1, keepdim=True)
+            else:
+                own = block.gather(1, y)
+            last = count(block >= own - self.rounding) - 1
+            ranks[rows] = torch.where(own[:, 0] < torch.inf, last.to(torch.float64), torch.inf)
         return ranks
 
     def is_first(self, index: Tensor, untied: Tensor | None = None) -> Tensor:

@@ -65,7 +65,7 @@ def test_conformal_sets_of_candidates():
     sizes = family.sizes(ranking)
     assert (sizes <= ranking.listed().numpy()[:, None]).all()
     assert (family.hits(ranking, y).mean(axis=0) >= [0.3, 0.6]).all()
-    with pytest.raises(UnreachableError, match="outside the list of candidates"):
+    with pytest.raises(UnreachableError, match="not among the candidates"):
         sl.Conformal("lac", [0.3, 0.99]).calibrate(ranking, y)
 
 

@@ -88,11 +88,11 @@ def test_calibration_and_prediction_ask_the_same_function(name, randomized):
         assert (~held).sum() <= missed
 
 
-def test_a_threshold_keeps_all_its_digits():
-    """A level just above and one just below the threshold, closer than float32 can tell."""
-    p = np.array([[0.75, 0.25]] * 9 + [[0.75 + 2**-40, 0.25 - 2**-40]])
-    model = sl.SplitConformal("lac", allow_empty=True, **EASY).fit(p[-1:].repeat(9, 0), [0] * 9)
-    assert model.predict_set(p, accuracy=0.8).sizes.tolist() == [0] * 9 + [1]
+def test_levels_that_differ_by_rounding_are_one_level():
+    """What float32 cannot tell apart is on one side of the threshold; 0.01% is told apart."""
+    p = np.array([[0.75, 0.25]] * 9 + [[0.75 + 2**-40, 0.25 - 2**-40], [0.7499, 0.2501]])
+    model = sl.SplitConformal("lac", allow_empty=True, **EASY).fit(p[-2:-1].repeat(9, 0), [0] * 9)
+    assert model.predict_set(p, accuracy=0.8).sizes.tolist() == [1] * 10 + [0]
 
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.9, 0.95])
@@ -305,9 +305,9 @@ def test_candidates_make_only_promises_that_can_be_kept():
     with pytest.raises(UnreachableError) as error:
         model.predict_set(ranking, accuracy=0.99)
     said = str(error.value)
-    assert f"{lost} of the 400 calibration rows have their label outside the list" in said
+    assert f"{lost} of them ({100 * lost / 400:.3g}%) have a label that no set can contain" in said
     most = float(re.search(r"At most (\S+) can be", said)[1])
-    assert most == pytest.approx((400 - lost) / 401, abs=1e-5)
+    assert (400 - lost) / 401 - 0.06 < most < (400 - lost) / 401
     kept = model.predict_set(ranking, accuracy=most)
     assert np.array_equal(kept.contains(y), np.isfinite(ranking.rank(y)))
     with pytest.raises(UnreachableError):
@@ -318,10 +318,12 @@ def test_curves_and_mean_sizes_count_no_padding():
     scores, y = draw(400, 20, seed=15)
     ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=6))
     for name, randomized in VARIANTS:
-        model = sl.SplitConformal(name, randomized=randomized, allow_empty=True, **EASY)
+        model = sl.SplitConformal(
+            name, randomized=randomized, allow_empty=True, on_unreachable="all", **EASY
+        )
         curve = model.fit(ranking, y).frontier(ranking, y)
         for accuracy in (0.3, 0.5, 0.65):
-            at = curve.parameter.tolist().index(threshold_of(model, accuracy))
+            at = int((curve.parameter >= threshold_of(model, accuracy)).sum()) - 1
             sets = model.predict_set(ranking, accuracy=accuracy)
             assert curve.mean_size[at] == pytest.approx(sets.mean_size)
             assert curve.accuracy[at] == sets.accuracy(y)
@@ -335,9 +337,10 @@ def test_lists_of_one_candidate_each():
     y = [2] * 30 + [1] * 10
     for name in ("lac", "aps", "margin", "saps", "topk"):
         model = sl.SplitConformal(name, **EASY).fit(ranking, y)
-        assert model.predict_set(ranking[:2], accuracy=0.7).labels() == [[2], [2]]
-        with pytest.raises(UnreachableError, match="10 of the 40"):
-            model.predict_set(ranking, accuracy=0.9)
+        assert model.predict_set(ranking[:2], accuracy=0.55).labels() == [[2], [2]]
+        for accuracy in (0.7, 0.9):  # 75% of the lists have their label, but 40 rows are few
+            with pytest.raises(UnreachableError, match=r"10 of them \(25%\)"):
+                model.predict_set(ranking, accuracy=accuracy)
 
 
 # Every label
@@ -364,7 +367,7 @@ def test_every_label_means_every_label(by, lists):
     assert "every label, as nothing less can be promised" in sets.promise
     assert sets.promise.startswith("accuracy >= 0.999 promised ")
     strict = clone(model).set_params(on_unreachable="raise").fit(ranking, y, groups=groups)
-    with pytest.raises(UnreachableError, match=r"999 are needed"):
+    with pytest.raises(UnreachableError, match=r"\d+ are needed"):
         strict.predict_set(ranking[:5], accuracy=0.999, by=by, groups=given)
 
 

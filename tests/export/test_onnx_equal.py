@@ -257,7 +257,7 @@ def test_shortlister_of_candidates(rescore, learn_sizes, kind, tmp_path):
     model = sl.Shortlister(
         "log", rescore=rescore, learn_sizes=learn_sizes, max_epochs=2, folds=3, width=32
     ).fit(fit, y, x)
-    check_nested(model, kind, tmp_path / "m.onnx", rows=new, feeds=feeds, accuracy=0.65)
+    check_nested(model, kind, tmp_path / "m.onnx", rows=new, feeds=feeds, accuracy=0.6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -217,7 +217,7 @@ def test_a_family_whose_largest_set_is_too_small():
     scores, y = draw(400, 6, seed=8)
     model = sl.PlugInSelector(sl.TopK([1, 2]), calibration=0.5, temperature=None)
     model.fit(scores, y)
-    with pytest.raises(UnreachableError, match="or the largest set"):
+    with pytest.raises(UnreachableError, match="or in the largest set"):
         model.predict_set(scores, accuracy=0.97)
     model.set_params(on_unreachable="all")
     assert model.predict_set(scores, accuracy=0.97).sizes.tolist() == [6] * 400

@@ -501,7 +501,7 @@ def test_ranked_candidates(kind: str, with_features: bool) -> None:
     assert all(
         set(row) <= set(top[top >= 0].tolist()) for row, top in zip(sets, listed, strict=True)
     )
-    with pytest.raises(UnreachableError, match="outside the list of candidates"):
+    with pytest.raises(UnreachableError, match="not among the candidates"):
         model.predict_set(new, given, accuracy=0.99)
     model.on_unreachable = "all"
     assert (np.asarray(model.predict_set(new, given, accuracy=0.99).sizes) == N_CLASSES).all()

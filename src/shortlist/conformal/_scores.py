@@ -18,7 +18,7 @@ from torch import Tensor
 from shortlist._arrays import check_choice, check_count, check_weight, sort_values
 from shortlist._row_keys import row_keys
 from shortlist.ranking import Ranking
-from shortlist.scores import ScoreType, every_proba, sorted_log_proba
+from shortlist.scores import ScoreType, every_proba, proba_columns, sorted_log_proba
 
 NAMES = ("lac", "aps", "raps", "saps", "topk", "margin")
 RANDOMIZED = ("aps", "raps", "saps", "topk")
@@ -127,11 +127,18 @@ class ConformalScore:
         return mass.neg_()
 
     def by_column(self, ranking: Ranking) -> Tensor:
-        """Probabilities of all labels of a dense ranking, unsorted: the levels of LAC."""
-        return self.and_sums(ranking)[0]
+        """Probabilities of all labels of a dense ranking, unsorted.
+
+        Made in float64 and rounded once: the same numbers on every device, as the sums of masses
+        have no room for an error.
+        """
+        if self.plain:
+            return self.and_sums(ranking)[0]
+        scores = ranking.scores_of(slice(None)).to(torch.float64)
+        return proba_columns(scores, self.kind, self.scale).to(torch.float32)
 
     def and_sums(self, ranking: Ranking) -> tuple[Tensor, Tensor | float | None]:
-        """The same, and the sum of each row, if it is known."""
+        """The levels of LAC, by column, and the sum of each row, if it is known."""
         return every_proba(ranking, self.kind, self.scale)
 
     @property
@@ -150,7 +157,9 @@ class ConformalScore:
         if self.plain:
             p = scores.to(torch.promote_types(scores.dtype, torch.float32))
         else:
-            p = sorted_log_proba(ranking, self.kind, ranking.depth, self.scale)[:, :-1].exp()
+            wide = ranking.with_precision("float64")
+            p = sorted_log_proba(wide, self.kind, ranking.depth, self.scale)[:, :-1]
+            p = p.exp_().to(torch.float32)
         return p if ranking.is_dense else torch.where(labels >= 0, p, 0)
 
 

@@ -19,7 +19,7 @@ from shortlist.guarantee import promised_rank
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
 from shortlist.selectors._levels import AnyLevels, Levels, OwnScores
-from shortlist.selectors._promise import NestedSelector
+from shortlist.selectors._promise import UNLEARNED, NestedSelector
 from shortlist.sets import PredictionSets
 from shortlist.temperature import scale_of
 
@@ -148,6 +148,11 @@ class SplitConformal(NestedSelector):
             PENALTIES if self.penalty == "auto" and self.score in ("raps", "saps") else (),
             self.k_reg == "auto" and self.score == "raps",
         )
+
+    @property
+    def _tolerance(self) -> float:
+        # The other scores are exact sums, ranks and differences of probabilities.
+        return UNLEARNED if self.score == "lac" else 0.0
 
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
         if ranking.is_whole:

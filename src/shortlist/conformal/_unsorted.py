@@ -63,8 +63,8 @@ class UnsortedLevels:
     def _whole(self) -> Levels:
         return self._to(self._p.shape[1])[0]
 
-    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
-        rank = ranked.rank_of(index)
+    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
+        rank = ranked.last_rank_of(index) if least else ranked.rank_of(index)
         level = self.score.of_labels(self._p, index, rank, self._noise)[:, 0].to(torch.float64)
         return torch.where(rank == 0, torch.inf, level) if self.always else level
 

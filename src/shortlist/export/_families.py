@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from shortlist.conformal import Conformal, ConformalScore, DenisHebiri
-from shortlist.export._graph import F64, Value, arange, unchanged
+from shortlist.export._graph import F32, F64, Value, arange, unchanged
 from shortlist.export._levels import GraphLevels, Slack
 from shortlist.export._ranked import Ranked, sorted_log_proba, working
 from shortlist.families import Family, Threshold, TopK
@@ -64,8 +66,10 @@ def _as_given(score: ConformalScore) -> bool:
 def _probabilities(score: ConformalScore, ranked: Ranked) -> Value:
     if _as_given(score):
         p = working(ranked.scores)
-    else:
-        p = sorted_log_proba(ranked, score.kind, ranked.depth, score.scale).columns(0, -1).exp()
+    else:  # rounded once, as `ConformalScore` does
+        wide = replace(ranked, scores=ranked.scores.to(F64), block=ranked.block.to(F64))
+        p = sorted_log_proba(wide, score.kind, ranked.depth, score.scale).columns(0, -1)
+        p = p.exp().to(F32)
     return p if ranked.dense else ranked.graph.where(ranked.labels >= 0, p, 0.0)
 
 

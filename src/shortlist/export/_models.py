@@ -19,7 +19,7 @@ from shortlist.export._families import (
     largest_size,
     size_of_member,
 )
-from shortlist.export._graph import F64, INT, Graph, Value, arange, unchanged
+from shortlist.export._graph import F32, F64, INT, Graph, Value, arange, unchanged
 from shortlist.export._levels import (
     Chosen,
     GraphLevels,
@@ -71,6 +71,10 @@ class Rows:
             self.graph, self._labels, self._scores, self.n_classes, self.candidates
         )
 
+    def round_scores(self) -> None:
+        """Round scores to float32, as every method with calibrated thresholds does."""
+        self._scores = self._scores.to(F32)
+
     def features(self, columns: int | None) -> Value:
         assert columns is not None
         return self.graph.input("features", self.dtype, ["rows", columns])
@@ -108,6 +112,7 @@ def check_model(model: SetPredictor) -> None:
 
 def nested(model: NestedSelector, rows: Rows, point: Point, depth: int) -> Chosen:
     """The sets of a method whose sets are nested, at a threshold."""
+    rows.round_scores()
     if isinstance(model, SplitConformal):
         levels = _conformal(model, rows, depth)
     elif isinstance(model, PlugInSelector):
@@ -146,7 +151,7 @@ def _conformal(model: SplitConformal, rows: Rows, depth: int) -> GraphLevels:
 def _plug_in(model: PlugInSelector, rows: Rows, depth: int) -> GraphLevels:
     family, ranked = model.family_, rows.ranked(depth)
     graph, members = rows.graph, len(family)
-    sizes, slack = family_sizes(family, ranked), Slack.of(rows.dtype == F64, relative=True)
+    sizes, slack = family_sizes(family, ranked), Slack.of(precise=False, relative=True)
     log_p = sorted_log_proba(ranked, model._kind, depth, 1 / model.temperature_)
     p = log_p.columns(0, -1).to(F64).exp()
     if not isinstance(sizes, Value):
@@ -185,6 +190,7 @@ def _shortlister(model: Shortlister, rows: Rows) -> GraphLevels:
     features = None
     if (rescorer is not None or rank_model is not None) and model._n_features is not None:
         features = rows.features(model._n_features)
+        features = features if model._wide_features else features.to(F32)
     kind, scale = model._kind, model._scale
     if model._outside:
         log_p = sorted_log_proba(ranked, kind, ranked.depth, scale).columns(0, -1)
@@ -206,8 +212,7 @@ def _shortlister(model: Shortlister, rows: Rows) -> GraphLevels:
         gains = rank_masses(rank_model, log_p, features).columns(0, len(sizes))
         values = slopes(graph, gains, graph.constant(prices[None]), len(sizes), False)
         values = spread(graph, model._buckets, values, log_p)
-    precise = rows.dtype == F64 and rescorer is None and rank_model is None
-    return GraphLevels(ranked, values, every, depth, Slack.of(precise, relative=True))
+    return GraphLevels(ranked, values, every, depth, Slack.of(precise=False, relative=True))
 
 
 def fixed(model: FixedSelector, rows: Rows, depth: int) -> Chosen:

@@ -25,8 +25,10 @@ def warn_of_bad_rows(count: int) -> None:
         warn(f"{count:,} bad row{' was' if count == 1 else 's were'} left out")
 
 
-def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str]:
-    """What is wrong with which rows."""
+def wrong_rows(
+    rows: Rows, classes: NDArray[np.generic] | None, *, check_y: bool = True
+) -> dict[int, str]:
+    """What is wrong with which rows; `check_y`: whether a label of no known class is wrong."""
     found: dict[int, str] = {}
     labels: Any = rows.labels
     if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
@@ -42,7 +44,7 @@ def wrong_rows(rows: Rows, classes: NDArray[np.generic] | None) -> dict[int, str
     if classes is not None:
         count = len(classes)
         numbered = counts_columns(classes)
-        if rows.y is not None:
+        if rows.y is not None and check_y:
             outside = _outside(rows.y, classes, numbered)
             for i in np.flatnonzero(outside).tolist():
                 (label,) = rows.y[i : i + 1].tolist()

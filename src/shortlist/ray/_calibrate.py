@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shortlist._arrays import as_features
 from shortlist._settings import seed_of
+from shortlist._warnings import warn
 from shortlist.ranking import Ranking
 from shortlist.ray._bad_rows import warn_of_bad_rows
 from shortlist.ray._cluster import connect, spread
@@ -23,7 +24,6 @@ from shortlist.rows import Rows
 from shortlist.selectors import CardinalityPath, SetPredictor
 from shortlist.selectors._calibration import Calibration, Shape
 from shortlist.selectors._judged import Judged
-from shortlist.selectors._levels import label_levels
 from shortlist.selectors._promise import CHOOSING_VALUES, NestedSelector
 
 EXACT_ROWS = 1 << 25
@@ -142,9 +142,10 @@ class LevelsOfPiece:
 
     def __call__(self, piece: Piece) -> dict[str, Any]:
         found: dict[str, list[Any]] = {"numbers": [], "levels": [], "labels": [], "chosen": []}
-        lengths, depth, skipped = [], 1, 0
+        lengths, depth, skipped, unknown = [], 1, 0, 0
+        exhaustive, precision = True, "float32"
         sketch: Sketch | None = None
-        for block in self.table.read(piece, self.model.classes_):
+        for block in self.table.read(piece, self.model.classes_, check_y=False):
             skipped += block.skipped
             numbers = block.numbers - piece.first + piece.start
             rows = block.rows
@@ -159,7 +160,10 @@ class LevelsOfPiece:
             if self.chosen_only:
                 continue
             ranking, index, x = opened(self.model, rows)
-            levels = label_levels(self.model._blocks(ranking, x), index).cpu().numpy()
+            levels = self.model._least_levels(ranking, index, x)
+            unknown += int((index < 0).sum())
+            exhaustive &= self.model._exhaustive(ranking)
+            precision = ranking.precision
             listed = ranking.listed()
             lengths += [int(listed.min()), int(listed.max())]
             depth = max(depth, ranking.depth)
@@ -177,6 +181,9 @@ class LevelsOfPiece:
             "lengths": (min(lengths), max(lengths)) if lengths else None,
             "depth": depth,
             "skipped": skipped,
+            "unknown": unknown,
+            "exhaustive": exhaustive,
+            "precision": precision,
         }
 
     def _choosing(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -201,7 +208,8 @@ class _Levels:
         self.parts: dict[int, dict[str, Any]] = {}
         self.sketch: Sketch | None = None
         self.lengths: list[int] = []
-        self.depth, self.skipped = 1, 0
+        self.depth, self.skipped, self.unknown = 1, 0, 0
+        self.exhaustive, self.precision = True, "float32"
         self.raw: list[_Chosen] = []
 
     def add(self, at: int, part: dict[str, Any]) -> None:
@@ -209,6 +217,9 @@ class _Levels:
         self.depth = max(self.depth, part["depth"])
         self.lengths += part["lengths"] or ()
         self.skipped += part["skipped"]
+        self.unknown += part["unknown"]
+        self.exhaustive &= part["exhaustive"]
+        self.precision = part["precision"] if part["lengths"] else self.precision
         if self.exact and part["levels"] is not None:
             self.parts[at] = part
         elif part["sketch"] is not None:
@@ -219,6 +230,11 @@ class _Levels:
         if not self.parts and self.sketch is None:
             raise ValueError("no row is left to calibrate with")
         warn_of_bad_rows(self.skipped)
+        if self.unknown:
+            warn(
+                f"{self.unknown:,} calibration rows have a label of no class that the model knows; "
+                "they count as misses, since no set can contain it"
+            )
 
     @property
     def rows(self) -> int:
@@ -256,7 +272,8 @@ class _Levels:
 
     def calibration(self) -> Calibration:
         model = self.model
-        shape = Shape(self.table.dense, self.depth, (min(self.lengths), max(self.lengths)))
+        lengths = min(self.lengths), max(self.lengths)
+        shape = Shape(self.table.dense, self.depth, lengths, self.precision)
         if not self.exact:
             return self._counted(shape)
         levels, labels, numbers = (self._all(n) for n in ("levels", "labels", "numbers"))
@@ -273,6 +290,7 @@ class _Levels:
             shape=shape,
             out_of=None if self.kept is None else self.table.rows,
             choosing=chose,
+            exhaustive=self.exhaustive,
             **model._chosen_sizes(levels[chosen], ranking, x),
         )
 
@@ -289,7 +307,7 @@ class _Levels:
         numbers = np.sort(np.concatenate([one.numbers for one in self.raw]))
         ranking, index, x = opened(model, self._chosen_rows(numbers))
         model._warn_if_seen(ranking)
-        own = label_levels(model._blocks(ranking, x), index).cpu().numpy()
+        own = model._least_levels(ranking, index, x)
         levels = self.sketch.stand_ins()
         return Calibration(
             levels=levels,
@@ -300,6 +318,7 @@ class _Levels:
             out_of=None if self.kept is None else self.table.rows,
             choosing=0,
             chose_apart=len(numbers),
+            exhaustive=self.exhaustive,
             **model._chosen_sizes(own, ranking, x),
         )
 
@@ -308,7 +327,7 @@ def opened(model: SetPredictor, rows: Rows) -> tuple[Ranking, torch.Tensor, torc
     """The ranking, the label indices and the features of some rows, as a model takes them."""
     part = rows.in_order_of(model)
     assert part.y is not None
-    ranking, index = model._labelled(part.given(model.classes_), part.y)
+    ranking, index = model._labelled(part.given(model.classes_), part.y, unknown="miss")
     x = None if part.features is None else as_features(part.features, rows=len(ranking))
     return ranking, index, x
 
@@ -323,7 +342,7 @@ class JudgePiece:
 
     def __call__(self, piece: Piece) -> Judged | None:
         found: list[Judged] = []
-        for block in self.table.read(piece, self.model.classes_):
+        for block in self.table.read(piece, self.model.classes_, check_y=False):
             rows, numbers = block.rows, block.numbers - piece.first + piece.start
             if self.kept is not None and len(numbers):
                 held = self.kept.of(numbers)

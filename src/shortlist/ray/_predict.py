@@ -242,7 +242,9 @@ class PredictPiece:
 
     def promise(self) -> str:
         """What is promised, in words; raises, before any work starts, what is wrong."""
-        for block in self.table.read(self.table.pieces[0], self.model.classes_, rows=64):
+        for block in self.table.read(
+            self.table.pieces[0], self.model.classes_, rows=64, check_y=False
+        ):
             if len(block.numbers):
                 return self._sets(block.rows).promise
         return "no rows"
@@ -263,7 +265,9 @@ class PredictPiece:
         rows = labels = hits = skipped = 0
         with self.target.writing(piece.title) as file:
             writer: parquet.ParquetWriter | None = None
-            for block in self.table.read(piece, self.model.classes_, extra=self.keep):
+            for block in self.table.read(
+                piece, self.model.classes_, extra=self.keep, check_y=False
+            ):
                 skipped += block.skipped
                 if not len(block.numbers):
                     continue

@@ -152,9 +152,11 @@ class Table:
         *,
         extra: Sequence[str] = (),
         rows: int = BLOCK_ROWS,
+        check_y: bool = True,
     ) -> Iterator[Block]:
         """The rows of a piece, some at a time, without those that are bad (or an error that says
-        which is). `classes` are the labels there can be; None: they are not known yet."""
+        which is). `classes` are the labels there can be; None: they are not known yet. A label of
+        another class makes a row bad only if `check_y`: in a calibration it is a miss."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -164,7 +166,7 @@ class Table:
                 batch_size=rows, row_groups=list(piece.groups), columns=columns
             ):
                 table = pa.Table.from_batches([batch])
-                yield self._block(table, piece.name, first, classes, extra)
+                yield self._block(table, piece.name, first, classes, extra, check_y)
                 first += len(table)
 
     def _block(
@@ -174,6 +176,7 @@ class Table:
         first: int,
         classes: NDArray[np.generic] | None,
         extra: Sequence[str],
+        check_y: bool,
     ) -> Block:
         numbers = np.arange(first, first + len(table))
         wrong = missing_values(table, self.columns)
@@ -199,7 +202,7 @@ class Table:
                     f"{name}: rows have {width:,} scores, but there are {len(classes):,} classes; "
                     "give a score for each, in the same order"
                 )
-        wrong = wrong_rows(found, classes)
+        wrong = wrong_rows(found, classes, check_y=check_y)
         if wrong:
             self._complain(name, numbers, wrong)
             mask = good_rows(len(found), wrong)

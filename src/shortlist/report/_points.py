@@ -137,7 +137,7 @@ def _of_thresholds(
         assert not isinstance(point, Conditional)
         thresholds[i] = point
     ranking, features = model._rows(ranking, features)
-    model._calibrated().shape.check(ranking)
+    ranking = model._calibrated().shape.matched(ranking)
     asked = torch.from_numpy(thresholds[~np.isnan(thresholds)]).to(ranking.device)
     parts = []
     for rows, ranked, levels in model._blocks(ranking, features):

@@ -238,7 +238,12 @@ class SetPredictor(BaseEstimator, ABC):
         return plot_promise(self, scores, y, features, accuracies=accuracies, ax=ax)
 
     def _open(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, classes: ArrayLike | None
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        classes: ArrayLike | None,
+        *,
+        unknown: str = "raise",
     ) -> tuple[Ranking, Tensor, ScoreType]:
         """Begin a fit: the ranking, the label indices, and what the scores are."""
         ranking = as_ranking(scores)
@@ -257,7 +262,7 @@ class SetPredictor(BaseEstimator, ABC):
             ranking = ranking.with_classes(
                 Classes.infer(y, ranking.n_classes, names if named else None)
             )
-        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
         return ranking, index, score_type(ranking, self.score_type)
 
     def _close(self, ranking: Ranking, kind: ScoreType) -> None:
@@ -304,9 +309,14 @@ class SetPredictor(BaseEstimator, ABC):
                 "their own"
             )
 
-    def _labelled(self, scores: ArrayLike | Ranking, y: ArrayLike) -> tuple[Ranking, Tensor]:
+    def _labelled(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
+    ) -> tuple[Ranking, Tensor]:
+        """The ranking and the label indices; -1 for labels of no known class, if these are to
+        count as misses."""
         ranking = self._ranking(scores)
-        return ranking, ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
+        return ranking, index
 
 
 def as_family(family: object, default: Family) -> Family:

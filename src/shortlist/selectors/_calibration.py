@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,14 +29,17 @@ class Shape:
     depth: int
     lengths: tuple[int, int]
     """Of the shortest and of the longest list of candidates."""
+    precision: str = "float32"
+    """Type of the scores, as `Ranking.precision` has it."""
 
     @classmethod
     def of(cls, ranking: Ranking) -> Shape:
         listed = ranking.listed()
-        return cls(ranking.is_dense, ranking.depth, (int(listed.min()), int(listed.max())))
+        lengths = int(listed.min()), int(listed.max())
+        return cls(ranking.is_dense, ranking.depth, lengths, ranking.precision)
 
-    def check(self, ranking: Ranking) -> None:
-        """Raise, or warn, if these rows are of another kind."""
+    def matched(self, ranking: Ranking) -> Ranking:
+        """Return the rows as those of the calibration were; raise, or warn, if they cannot be."""
         kinds = {True: "a score for every class", False: "lists of candidates"}
         again = "calibrate with rows such as these"
         if ranking.is_dense != self.dense:
@@ -54,6 +59,16 @@ class Shape:
                 f"have {found[0]} to {found[1]}: where the lists are made otherwise, the accuracy "
                 f"promised may not be kept; {again}"
             )
+        if ranking.precision == self.precision:
+            return ranking
+        if ranking.precision == "float32":  # rounded as the calibration rows were
+            return ranking.with_precision(self.precision)
+        warn(
+            f"the calibration rows had {self.precision} scores, but these are {ranking.precision}: "
+            "scores that differ by rounding may be on the other side of the threshold, and the "
+            f"accuracy promised may not be kept; {again}"
+        )
+        return ranking
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,8 @@ class Calibration:
     """How many rows, the first ones, choose a threshold by mean size; None: half of them."""
     chose_apart: int = 0
     """How many others did, if these are none of them."""
+    exhaustive: bool = True
+    """Whether a set can contain any label; not so for lists of candidates."""
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -110,8 +127,9 @@ class Conditional:
     ) -> Conditional:
         """Thresholds from the calibration rows of each class or group.
 
-        Those with too few rows share one threshold, made of all their rows; if even these are too
-        few, those of the next smallest class join them.
+        Those with too few rows share one threshold, see `shared_below`. With `delta` they do not,
+        as how often each of them occurs is not known well enough: they are refused, or get every
+        label.
         """
         if by == "class" and kept.chose_apart:
             raise ValueError(
@@ -125,7 +143,7 @@ class Conditional:
                 "fit(..., groups=...) or calibrate(..., groups=...)"
             )
         names = classes.array().tolist() if by == "class" else kept.group_names
-        pooled = _pool(np.bincount(codes, minlength=len(names)), fewest_rows(accuracy, delta))
+        counts = np.bincount(codes[codes >= 0], minlength=len(names))
 
         def of_rows(rows: NDArray[np.bool_], whose: str) -> float:
             try:
@@ -134,21 +152,32 @@ class Conditional:
                     accuracy,
                     delta=delta,
                     on_unreachable=on_unreachable,
+                    exhaustive=kept.exhaustive,
                 )
             except UnreachableError as error:
                 raise UnreachableError(f"by {by}, {whose}: {error}") from None
 
-        shared = pooled[codes]
-        few = "those with too few rows of their own together"
-        common = of_rows(shared if shared.any() else np.ones_like(shared), few)
-        found = [
-            common if pooled[k] else of_rows(codes == k, repr(name)) for k, name in enumerate(names)
-        ]
+        needed = fewest_rows(accuracy, delta, exhaustive=kept.exhaustive)
+        few_rows = (counts < needed) & (delta is None)
+        below = shared_below(counts, needed) if few_rows.any() else np.zeros(len(counts))
+
+        @cache
+        def common(limit: float) -> float:
+            few = "those with too few rows of their own together"
+            return of_rows(np.append(counts < limit, False)[codes], few)
+
+        def of_one(k: int, name: object) -> float:
+            if few_rows[k]:
+                return common(below[k])
+            own = of_rows(codes == k, repr(name))
+            # Its rows make up for those that others lack: both guarantees hold for it.
+            return min(own, common(below[k])) if below[k] else own
+
+        found = [of_one(k, name) for k, name in enumerate(names)]
         plural = "classes" if by == "class" else "groups"
         words = f"for each {by} by {counted(len(kept))}"
-        if pooled.any():
-            needed = fewest_rows(accuracy, delta)
-            if pooled.all():
+        if few_rows.any():
+            if few_rows.all():
                 words = f"for all {plural} together by {counted(len(kept))}"
                 few = (
                     f"for no {by} of its own, as too few have the {needed:,} rows that it takes; "
@@ -156,19 +185,23 @@ class Conditional:
                 )
             else:
                 few = (
-                    f"{int(pooled.sum())} of {len(names)} {plural}, with too few rows of their own "
-                    f"(fewer than {needed:,}, or needed to make up for those), share one "
-                    "threshold, and the promise holds for them together"
+                    f"{int(few_rows.sum())} of {len(names)} {plural}, with fewer than the "
+                    f"{needed:,} rows that it takes, share one threshold, and the promise holds "
+                    "for them together with the next smallest, if these are needed to make up for "
+                    "what they lack"
                 )
             words += f"; {few}"
             warn(f"accuracy = {accuracy} by {by}: {few}")
-        absent = [name for k, name in enumerate(names) if not (codes == k).any()]
+        absent = [name for k, name in enumerate(names) if not counts[k]]
         if absent:
             words += f"; nothing for {_few(absent)}, of which there is no calibration row"
         lost = sum(q == -np.inf for q in found)
         if lost:
             words += f"; for {lost} of {len(names)} {plural} {EVERY_LABEL}"
-        return cls(by, torch.tensor([*found, common], dtype=torch.float64), list(names), words)
+        # Groups that no calibration row is of get the threshold of those with few rows, or of all.
+        limit = below[few_rows].min() if few_rows.any() else math.inf
+        unseen = math.inf if by == "class" else common(limit)
+        return cls(by, torch.tensor([*found, unseen], dtype=torch.float64), list(names), words)
 
     def of_rows(self, groups: ArrayLike, rows: int) -> tuple[Tensor, str]:
         """The threshold of each row's group, and what the promise leaves out, in words."""
@@ -201,15 +234,46 @@ def counted(rows: int) -> str:
     return f"{rows:,} calibration row{'' if rows == 1 else 's'}"
 
 
-def _pool(counts: NDArray[np.int64], needed: int) -> NDArray[np.bool_]:
-    """Which classes share a threshold: those with too few rows, and as many as they need."""
-    pooled = counts < needed
-    if pooled.any():
-        for k in np.argsort(counts, kind="stable"):
-            if counts[pooled].sum() >= needed:
-                break
-            pooled[k] = True
-    return pooled
+def shared_below(counts: NDArray[np.int64], needed: int) -> NDArray[np.float64]:
+    """Return which classes share a threshold, and with which others.
+
+    For a new row of class k, count this row too. Classes with at most `needed` rows, and further
+    ones, smallest first, until they have more than `needed` rows together, share a threshold made
+    of all their calibration rows. The count with the new row is the same whichever of the rows is
+    the new one. So, given that the new row is of one of these classes, its score is equally likely
+    to have any rank among theirs, and the guarantee holds for these classes together. (By the
+    counts of the calibration rows alone it would not: the class of a new row would then be pooled
+    more often than that of a calibration row.)
+
+    Parameters
+    ----------
+    counts : (classes,)
+        Calibration rows of each class.
+    needed : int
+        How many rows a threshold takes.
+
+    Returns
+    -------
+    (classes,)
+        The threshold of all classes with fewer rows than this holds for the class too; 0: none
+        does.
+
+    Examples
+    --------
+    >>> shared_below(np.array([50, 9, 3, 8]), 9).tolist()
+    [0.0, 0.0, 10.0, 10.0]
+    """
+    below = np.zeros(len(counts))
+    for count in np.unique(counts):
+        together = np.append(counts, count + 1)  # the class with the new row, and …
+        together = np.delete(together, int(np.argmax(counts == count)))  # … not without it
+        if together.min() > needed:
+            continue  # every class has rows enough
+        sizes = np.unique([needed, *together[together > needed]])
+        enough = [n for n in sizes.tolist() if together[together <= n].sum() > needed]
+        limit = enough[0] + 1 if enough else math.inf
+        below[counts == count] = limit if count + 1 < limit else 0
+    return below
 
 
 def group_codes(groups: ArrayLike, rows: int) -> tuple[NDArray[np.int64], list[object]]:

@@ -25,8 +25,9 @@ first."""
 class AnyLevels(Protocol):
     """What is asked of levels, however they are held."""
 
-    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
-        """The level of each row's label."""
+    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
+        """The level of each row's label; `least`: of the last rank that it may have, however the
+        scores of the ranking are rounded."""
 
     def totals(self, rising: Tensor) -> Tensor:
         """How many labels all rows' sets hold together, at each of some rising thresholds."""
@@ -60,8 +61,8 @@ class Levels:
     always: bool = False
     """Whether the first set is there at every threshold, whatever its level."""
 
-    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
-        return self.of_rank(ranked.rank_of(index))
+    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
+        return self.of_rank(ranked.last_rank_of(index) if least else ranked.rank_of(index))
 
     def totals(self, rising: Tensor) -> Tensor:
         # A member counts at every threshold up to its level.
@@ -169,10 +170,12 @@ class OwnScores:
     ) -> None:
         self.values, self.sums, self.empty = values, sums, empty
 
-    def of_labels(self, ranked: Ranking, index: Tensor) -> Tensor:
+    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
         level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
         if self.empty:
             return level
+        if least and ranked.rounding:
+            return torch.where(ranked.last_rank_of(index) == 0, torch.inf, level)
         untied = None if self.sums is None else level > OVER_HALF * self.sums
         return torch.where(ranked.is_first(index, untied), torch.inf, level)
 
@@ -252,12 +255,12 @@ Block: TypeAlias = tuple[slice, Ranking, AnyLevels]
 """Some rows, their ranking, and the levels of its labels."""
 
 
-def label_levels(blocks: Iterable[Block], index: Tensor) -> Tensor:
-    """The level of each row's label: its conformal score."""
+def label_levels(blocks: Iterable[Block], index: Tensor, *, least: bool = False) -> Tensor:
+    """The level of each row's label: its conformal score. See `AnyLevels.of_labels` for `least`."""
     # Written where they stay: small results between large temporaries keep memory from going back.
     found = torch.empty(len(index), dtype=torch.float64, device=index.device)
     for rows, ranked, levels in blocks:
-        found[rows] = levels.of_labels(ranked, index[rows]).to(torch.float64)
+        found[rows] = levels.of_labels(ranked, index[rows], least=least).to(torch.float64)
     return found
 
 

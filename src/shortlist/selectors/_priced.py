@@ -12,7 +12,7 @@ from shortlist._arrays import ArrayLike, check_weight
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
 from shortlist.selectors._calibration import Conditional
-from shortlist.selectors._promise import NestedSelector
+from shortlist.selectors._promise import UNLEARNED, NestedSelector
 from shortlist.sets import NO_PROMISE, PredictionSets
 
 
@@ -28,6 +28,10 @@ class PricedSelector(NestedSelector):
 
     _parameter = "cost_weight"
     _levels_follow = ("allow_empty", "cost")
+
+    @property
+    def _tolerance(self) -> float:
+        return UNLEARNED
 
     @property
     def _costs_are_sizes(self) -> bool:

@@ -57,6 +57,9 @@ from shortlist.selectors._seen import Seen
 from shortlist.selectors._sets_at import Point, sets_at_points
 from shortlist.sets import PredictionSets
 
+UNLEARNED = 2.0**-16
+"""How far apart, relatively, two computations of a probability may be: e^-30 is a float32, whose
+logarithm has an error of 2^-19."""
 BAND_VALUES = 1 << 25
 """Levels, and sizes for its bands, that a frontier keeps; with more rows it makes levels anew, and
 has no bands."""
@@ -95,6 +98,15 @@ class NestedSelector(SetPredictor):
         """A ranking of the rows (this one, or a better one) and the levels of its labels."""
 
     @property
+    def _tolerance(self) -> float:
+        """By how much, relatively, two computations of the same level may differ."""
+        return 0.0
+
+    def _exhaustive(self, ranking: Ranking) -> bool:
+        """Whether the largest set of a row contains every label."""
+        return ranking.is_whole
+
+    @property
     def _block_elements(self) -> int:
         """Of how many scores levels are made at a time, on a CPU: the fewer, the more is made."""
         return RANKED_ELEMENTS
@@ -128,16 +140,22 @@ class NestedSelector(SetPredictor):
         """Learn from scores (of rows that the classifier did not train on), labels and features.
 
         A share of the rows, `calibration`, is kept aside and makes the promise; with
-        `calibration=None` all rows are learned from, and `calibrate` must follow.
+        `calibration=None` all rows are learned from, and `calibrate` must follow. `classes` names
+        the score columns; rows with another label are not learned from, and count as misses in
+        the calibration.
         """
         self._check()
-        ranking, index, kind = self._open(scores, y, classes)
+        # Where columns are named, other labels are of classes that the classifier does not know.
+        unknown = "raise" if classes is None else "miss"
+        ranking, index, kind = self._open(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._features(features, ranking)
         codes = None if groups is None else group_codes(groups, len(ranking))
         if self.by == "group" and codes is None and self.calibration is not None:
             raise ValueError('by = "group" needs the group of each row: fit(..., groups=...)')
         learning, held_out = self._parts(len(ranking))
+        known = (index >= 0).cpu().numpy()
+        learning = learning if known.all() else learning[known[learning]]
         at = row_index(learning, len(ranking), ranking.device)
         learned = _part(ranking, learning)
         # Whoever looks at features takes those that are put off, too.
@@ -166,7 +184,7 @@ class NestedSelector(SetPredictor):
         `by="group"`.
         """
         self._check()
-        ranking, index = self._labelled(scores, y)
+        ranking, index = self._labelled(scores, y, unknown="miss")
         x = self._features(features, ranking)
         codes = None if groups is None else group_codes(groups, len(ranking))
         self._warn_if_seen(ranking)
@@ -181,7 +199,7 @@ class NestedSelector(SetPredictor):
         groups: tuple[NDArray[np.int64], list[object]] | None,
         out_of: int | None = None,
     ) -> None:
-        levels = label_levels(self._blocks(ranking, features), index).cpu().numpy()
+        levels = self._least_levels(ranking, index, features)
         order, chose = self._calibration_order(len(ranking), ranking.depth)
         chosen = order[:chose]
         self._calibration = Calibration(
@@ -192,8 +210,25 @@ class NestedSelector(SetPredictor):
             out_of=out_of,
             shape=Shape.of(ranking),
             choosing=chose,
+            exhaustive=self._exhaustive(ranking),
             **self._chosen_sizes(levels[chosen], ranking[chosen], _rows_of(features, chosen)),
         )
+
+    def _least_levels(
+        self, ranking: Ranking, index: Tensor, features: Matrix | None
+    ) -> NDArray[np.float64]:
+        """Levels of the labels of calibration rows, as low as rounding may ever make them.
+
+        A prediction computes a level again, in another batch, type, thread or device, and no two
+        of these round alike. Let every computation of a row's level be at least `s(row)`. The
+        numbers here are at most `s` of the calibration rows, so a threshold made of them is at
+        most one made of `s`, which a new row's `s`, and so its level, reaches with the accuracy
+        asked for. A label that no set can contain (index -1) has the level minus infinity.
+        """
+        blocks = self._blocks(ranking, features)
+        levels = label_levels(blocks, index.clamp(min=0), least=True)
+        levels = torch.where(index < 0, -torch.inf, levels * (1 - self._tolerance))
+        return levels.cpu().numpy()
 
     def _calibration_order(self, rows: int, depth: int) -> tuple[NDArray[np.intp], int]:
         """Calibration rows in random order, and how many, the first ones, choose by mean size."""
@@ -218,7 +253,10 @@ class NestedSelector(SetPredictor):
         """Rankings and levels of all rows, a block at a time."""
         for rows in ranking.blocks(self._block_elements):
             x = None if features is None else features[rows]
-            ranked, levels = self._levels(ranking[rows], x)
+            part = ranking[rows]
+            # One type for all, so that float64 rows are ranked as their float32 copies are.
+            part = part.with_precision("float32") if part.precision == "float32" else part
+            ranked, levels = self._levels(part, x)
             levels = levels.within(ranked.listed())
             yield rows, ranked, levels if self.allow_empty else levels.never_empty()
 
@@ -267,7 +305,13 @@ class NestedSelector(SetPredictor):
             if by is not None:
                 conditional = Conditional.of(kept, by, self._classes, wanted, delta, otherwise)
                 return conditional, f"{words} {conditional.words}"
-            q = threshold(np.sort(kept.levels), wanted, delta=delta, on_unreachable=otherwise)
+            q = threshold(
+                np.sort(kept.levels),
+                wanted,
+                delta=delta,
+                on_unreachable=otherwise,
+                exhaustive=kept.exhaustive,
+            )
         except UnreachableError as error:
             where = "" if kept.out_of is None else f" (fit kept {len(kept):,} of {kept.out_of:,})"
             raise UnreachableError(
@@ -314,7 +358,7 @@ class NestedSelector(SetPredictor):
     ) -> list[PredictionSets]:
         """The sets at each of some operating points. Levels are made once for all of them."""
         if promised:
-            self._calibrated().shape.check(ranking)
+            ranking = self._calibrated().shape.matched(ranking)
         return sets_at_points(ranking, self._blocks(ranking, features), points, groups)
 
     def predict_sets(
@@ -346,7 +390,7 @@ class NestedSelector(SetPredictor):
         rows, whatever `by` is.
         """
         ranking, x = self._rows(scores, features)
-        self._calibrated().shape.check(ranking)
+        ranking = self._calibrated().shape.matched(ranking)
         kept = np.sort(self._calibrated().levels)
         outside = float(p_values(kept, np.array([-np.inf]))[0])
         shape = (len(ranking), ranking.n_classes)

@@ -29,6 +29,10 @@ from shortlist.selectors._neighbours import Neighbours, Opinions, Pool, aligned
 from shortlist.temperature import ENOUGH
 from shortlist.training import History, train
 
+ROUNDING = 2.0**-10
+"""How far apart two computations of a log-probability may be, in other batches, with other threads
+or on another device: a hundred times what was seen, and a thousandth of a probability."""
+
 
 class Rescorer:
     """Re-scores rankings by their features; the result holds log-probabilities."""
@@ -244,11 +248,15 @@ def _reranked(ranking: Ranking, log_p: Tensor, rows: Tensor | None = None) -> Ra
     log_p = log_p.to(ranking.device)
     if ranking.is_dense:
         dense = log_p if rows is None else Picked(log_p, rows)
-        return Ranking(dense=dense, **same)  # type: ignore[arg-type]
+        reranked = Ranking(dense=dense, **same)  # type: ignore[arg-type]
+        reranked.rounding = ROUNDING
+        return reranked
     log_p = log_p if rows is None else log_p[rows]
     labels, _ = ranking.top(ranking.depth)
     by_score = torch.where(labels >= 0, log_p[:, :-1], -torch.inf)
     scores, order = torch.sort(by_score, dim=1, descending=True, stable=True)
     labels = labels.gather(1, order)
     listed = (labels, torch.where(labels >= 0, scores, 0))
-    return Ranking(listed=listed, **same)  # type: ignore[arg-type]
+    reranked = Ranking(listed=listed, **same)  # type: ignore[arg-type]
+    reranked.rounding = ROUNDING
+    return reranked

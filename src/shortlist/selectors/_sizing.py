@@ -23,6 +23,8 @@ from shortlist.training import History, train
 
 EVERY_SIZE = 16
 """Every size up to this one is in the grid, …"""
+LEAST_DEVIATION = 1e-3
+"""Log-probabilities that deviate by less than this are left as they are."""
 MORE_SIZES = 24
 """… then this many, evenly spaced in logarithm, up to the longest list."""
 
@@ -126,7 +128,11 @@ class RankModel:
                 ]
             )
 
-        network = Residual(Standardize.of(x), seeded(build, settings.seed)).to(device)
+        standardize = Standardize.of(x)
+        # What varies by less than this is rounding, which a small deviation would magnify.
+        known = standardize.scale[-2 * depth :]
+        known[known < LEAST_DEVIATION] = 1.0
+        network = Residual(standardize, seeded(build, settings.seed)).to(device)
         history = train(
             network,
             [x, prior],

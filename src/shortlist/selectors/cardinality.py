@@ -280,10 +280,11 @@ class CardinalityPath(CardinalityBase):
     ) -> CardinalityPath:
         """Judge every member by labelled rows that fit did not see, so that `predict_set` can
         promise an accuracy. Replaces an earlier calibration."""
-        ranking, index = self._labelled(scores, y)
+        ranking, index = self._labelled(scores, y, unknown="miss")
         self._warn_if_seen(ranking)
         choices = list(self._choices(ranking, features))
-        hits, sizes = outcomes(self.family_, ranking, index, choices)
+        hits, sizes = outcomes(self.family_, ranking, index.clamp(min=0), choices)
+        hits &= (index >= 0)[:, None]  # no set contains a label of no known class
         self._judged = Judged.of(self._weights, hits, sizes)
         return self
 

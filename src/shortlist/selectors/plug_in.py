@@ -106,6 +106,10 @@ class PlugInSelector(PricedSelector):
         self._family_met_data = self.family_ is not family
         self.temperature_, self._kind = temperature, kind
 
+    def _exhaustive(self, ranking: Ranking) -> bool:
+        largest = self.family_.k[-1] if isinstance(self.family_, TopK) else 0
+        return ranking.is_whole and largest == ranking.n_classes
+
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
         if not self.family_.nested:
             raise ValueError(

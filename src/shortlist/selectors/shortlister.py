@@ -14,17 +14,22 @@ from shortlist._lazy import Made, Matrix, entries, large, put_off
 from shortlist._progress import Show
 from shortlist._settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist._together import together
+from shortlist._warnings import warn
 from shortlist.costs import Cost, cost_table
 from shortlist.ranking import Ranking
 from shortlist.scores import LEAST_LOG_PROBA, ScoreType, every_proba, sorted_log_proba
 from shortlist.selectors._large import log_proba_of, widely_ranked
 from shortlist.selectors._levels import AnyLevels, Levels, OwnScores
 from shortlist.selectors._priced import PricedSelector
-from shortlist.selectors._rescoring import Rescorer
+from shortlist.selectors._promise import UNLEARNED
+from shortlist.selectors._rescoring import ROUNDING, Rescorer
 from shortlist.selectors._sizing import Buckets, RankModel, size_grid
 from shortlist.selectors._slopes import slopes
 from shortlist.temperature import fit_scale
 
+WELL_SCALED = 2.0**13
+"""Of features whose mean is more than so many deviations, float32 keeps less than a thousandth of a
+deviation: they are kept in float64."""
 FEWEST_ROWS = 200
 """With fewer rows to learn from, nothing but a temperature is learned."""
 BATCH = 1024
@@ -279,6 +284,16 @@ class Shortlister(PricedSelector):
         self._kind, self._scale, self._dense = kind, scale, ranking.is_dense
         self._outside = outside if rescorer or model else 0.0
         self._n_features = None if features is None else features.shape[1]
+        self._wide_features = False if features is None else self._need_float64(features)
+
+    def _need_float64(self, features: Matrix) -> bool:
+        """Whether a column varies by too little, for its size, for float32 to tell values apart."""
+        learned = self._rescorer or self._rank_model
+        if learned is None or features.dtype != torch.float64:
+            return False
+        known = learned.network.standardize
+        mean, scale = (t[: features.shape[1]].abs() for t in (known.mean, known.scale))
+        return bool((mean > WELL_SCALED * scale).any())
 
     def _ranked(self, ranking: Ranking, features: Tensor | None) -> _Scored:
         """The rows after stage 1."""
@@ -318,6 +333,11 @@ class Shortlister(PricedSelector):
         return ranked.ranking, Levels(self._buckets.spread(levels, log_p), every)
 
     @property
+    def _tolerance(self) -> float:
+        learned = self._rescorer is not None or self._rank_model is not None
+        return ROUNDING if learned else UNLEARNED
+
+    @property
     def _block_elements(self) -> int:
         learned = self._rescorer is not None or self._rank_model is not None
         return RANKED_ELEMENTS // 4 if learned else RANKED_ELEMENTS
@@ -339,12 +359,21 @@ class Shortlister(PricedSelector):
                 "here too"
             )
         checked = as_features(features, columns=self._n_features)
-        return None if unused else checked
+        if unused:
+            return None
+        if self._wide_features and checked.dtype != torch.float64:
+            warn(
+                f"fit saw float64 features that {checked.dtype} cannot tell apart: the accuracy "
+                "promised may not be kept; give float64 features, or scale them first"
+            )
+        # One type and one order in memory, so that the same features are the same numbers.
+        dtype = torch.float64 if self._wide_features else torch.float32
+        return checked.to(dtype).contiguous()
 
     def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
         """The ranking that the sets are prefixes of, with log-probabilities as scores."""
         ranking, x = self._rows(scores, features)
-        return self._ranked(ranking, self._known(x)).normalised()
+        return self._ranked(ranking.with_precision("float32"), self._known(x)).normalised()
 
     def out_of_fold(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
