@@ -254,8 +254,18 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=MOST_THREADS)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has none of them
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def _after_fork() -> None:
+    """Do without the parent's threads in a forked process, which has none of them.
+
+    GNU OpenMP, by which PyTorch is parallel on Linux, would wait for its own for ever as soon as
+    it is asked for more than one.
+    """
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Picked:
