@@ -70,7 +70,11 @@ sys.exit(code)
 @pytest.mark.parametrize("way", ["os", "multiprocessing"])
 def test_a_forked_process_predicts_as_its_parent(way):
     done = subprocess.run(
-        [sys.executable, "-c", PARENT, way], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", PARENT, way],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

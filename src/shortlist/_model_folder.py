@@ -114,11 +114,12 @@ def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> No
 
 def _switch(folder: Path, aside: Path, names: list[str]) -> None:
     """Put the new manifest in the place of the old one, its files first."""
-    if (folder / MODEL).exists():
-        write_synced(aside / REPLACED, (folder / MODEL).read_bytes())
     for name in names:
         os.rename(aside / name, folder / name)
     sync_directory(folder)
+    # Copied as late as possible: where there are no locks, others may replace it until now.
+    if (folder / MODEL).exists():
+        (aside / REPLACED).write_bytes((folder / MODEL).read_bytes())
     move(aside / MODEL, folder / MODEL)
     sync_directory(folder)  # Before the old files are removed.
 

@@ -160,6 +160,7 @@ def test_a_save_in_the_middle_of_another_save(models, tmp_path, monkeypatch):
     models["lac"].save(folder, overwrite=True)
     assert moved
     assert sl.load(folder).score == "lac"
+    assert is_whole(folder)
 
 
 def test_a_model_that_is_overwritten_while_it_is_read(models, tmp_path, monkeypatch):
