@@ -280,6 +280,17 @@ def test_larger_than_memory() -> None:
         assert float(memory) < 1000
 
 
+def test_stress() -> None:
+    printed = run("stress.py", "--seconds", "4", "--threads", "3", "--processes", "2")
+    assert "3 threads and 2 processes, 4 s" in printed
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \| ([\d,]+) \|$", printed, re.M)
+    done = {kind: int(count.replace(",", "")) for kind, count, _ in rows}
+    assert all(errors == "0" for _, _, errors in rows)
+    for kind in ("save, shared folder", "load, shared folder", "predict", "check at the end"):
+        assert done[kind] > 0
+    assert done["all"] == sum(count for kind, count in done.items() if kind != "all")
+
+
 def test_cluster(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     output = tmp_path / "found.json"

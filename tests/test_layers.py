@@ -26,6 +26,7 @@ ROWS: list[tuple[str, set[str]]] = [
             "_tables",
             "_together",
             "_progress",
+            "_staging",
             "_version",
             "_warnings",
             "_writing",
@@ -50,7 +51,7 @@ ROWS: list[tuple[str, set[str]]] = [
         },
     ),
     ("judging", {"metrics", "frontier"}),
-    ("keeping", {"guarantee", "persistence"}),
+    ("keeping", {"guarantee", "persistence", "_model_folder"}),
     ("choosing", {"selectors", "conformal"}),
     ("science", {"theory", "datasets", "paper"}),
     (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
@@ -77,9 +76,21 @@ def to_tensor(x: object, name: str) -> Tensor:
         array = array.astype(np.float64)
     if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = np.ascontiguousarray(array)
-    with warnings.catch_warnings():  # a read-only array is fine: nothing here writes to its input
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+    if not array.flags.writeable:  # That is fine: nothing here writes to its input.
+        array = np.asarray(_Writable(array))
+    return torch.from_numpy(array)
+
+
+class _Writable:
+    """A read-only array's memory as that of a writable one, of which torch does not warn.
+
+    The warning cannot be filtered: the filters belong to all threads.
+    """
+
+    def __init__(self, array: NDArray[np.generic]) -> None:
+        known = array.__array_interface__
+        self.__array_interface__ = {**known, "data": (known["data"][0], False)}
+        self.array = array  # Its memory must stay.
 
 
 def _has_numbers(x: object) -> bool:
@@ -243,8 +254,18 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=MOST_THREADS)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has none of them
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def _after_fork() -> None:
+    """Do without the parent's threads in a forked process, which has none of them.
+
+    GNU OpenMP, by which PyTorch is parallel on Linux, would wait for its own for ever as soon as
+    it is asked for more than one.
+    """
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Picked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,36 @@ from shortlist import _scratch
 from shortlist._arrays import row_blocks
 
 Rows: TypeAlias = slice | Tensor
+Value = TypeVar("Value")
+
+
+class ComputedOnce(Generic[Value]):
+    """An attribute that is computed when it is first read, without a lock.
+
+    Threads that read it at once may compute it twice, and all get the same object. The lock of
+    `functools.cached_property` in Python 3.11 would be shared by all objects of the class, and
+    would stay locked in a process that is forked meanwhile.
+
+    >>> class Row:
+    ...     @ComputedOnce
+    ...     def total(self):
+    ...         print("computed")
+    ...         return 3
+    >>> row = Row()
+    >>> row.total + row.total
+    computed
+    6
+    """
+
+    def __init__(self, compute: Callable[..., Value]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Value:
+        value: Value = instance.__dict__.setdefault(self._name, self._compute(instance))
+        return value
 
 
 class Made:

@@ -1,7 +1,8 @@
 """Models on disk: a folder with `model.json` and files that it lists. Nothing in it is executed.
 
 `model.json` is written last and moved into place in one step, and names every other file with its
-length and checksum: whoever is killed while saving leaves the old model or the new one.
+length and checksum: whoever is killed while saving leaves the old model or the new one. How files
+get into the folder is the business of `_model_folder`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,13 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from shortlist._model_folder import FORMAT, MODEL, write_folder
 from shortlist._version import __version__
-from shortlist._writing import written_whole
 
-FORMAT = "shortlist model"
 FORMAT_VERSION = 1
-MODEL, WEIGHTS = "model.json", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
+READS = 100
+"""How often a model is read that is overwritten each time before all its files are read."""
 LONGEST_DOCUMENT = 1 << 28
 """A longer `model.json` is none of ours."""
 
@@ -221,25 +222,16 @@ def write_model(
 ) -> Path:
     """Write a model's folder: `model.json` and the files that it lists, by their names.
 
-    A new folder is written aside and moved into place. In one that is there, files get names of
-    their own, and the new `model.json` takes the place of the old one, which is all that counts.
+    Whoever reads the folder meanwhile, and whenever the writer is killed, finds the whole old
+    model or the whole new one; so does everybody when several write it at once.
     """
-    folder = Path(path)
-    if folder.exists() and not overwrite:
-        raise FileExistsError(
-            f"there is something at {os.fspath(path)!r} already; name another folder, or say "
-            "overwrite=True"
-        )
-    if folder.exists() and not (folder / MODEL).is_file() and not _is_empty(folder):
-        raise FileExistsError(
-            f"{os.fspath(path)!r} is no folder of a model, and is left alone; name another"
-        )
-    fresh = not folder.exists()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{os.getpid()}.{folder.name}") if fresh else folder
-    try:
-        aside.mkdir(exist_ok=not fresh)
-        listed = {name: _write_file(aside, name, data, fresh) for name, data in files.items()}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+    def describe(names: Mapping[str, str]) -> bytes:
+        listed = {
+            name: {"file": names[name], "bytes": len(data), "sha256": sums[name]}
+            for name, data in files.items()
+        }
         whole = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -248,36 +240,11 @@ def write_model(
             "files": listed,
         }
         whole["checksum"] = _checksum(whole)
-        with written_whole(aside / MODEL) as temporary:
-            temporary.write_text(_text(whole), encoding="utf-8")
-        if fresh:
-            os.rename(aside, folder)
-    finally:
-        if fresh and aside.exists():
-            shutil.rmtree(aside)
-    _remove_strangers(folder, {MODEL, *(str(one["file"]) for one in listed.values())})
+        return _text(whole).encode()
+
+    folder = Path(path)
+    write_folder(folder, files, describe, overwrite=overwrite)
     return folder
-
-
-def _write_file(folder: Path, name: str, data: bytes, fresh: bool) -> dict[str, object]:
-    digest = hashlib.sha256(data).hexdigest()
-    stem, ending = os.path.splitext(name)
-    own = name if fresh else f"{stem}-{digest[:12]}{ending}"
-    with written_whole(folder / own) as temporary:
-        temporary.write_bytes(data)
-    return {"file": own, "bytes": len(data), "sha256": digest}
-
-
-def _remove_strangers(folder: Path, known: set[str]) -> None:
-    """Weights of the model that stood here before, and what an interrupted save left."""
-    for file in folder.iterdir():
-        ours = file.suffix in (".safetensors", ".skops") or file.name.startswith(".")
-        if ours and file.is_file() and file.name not in known:
-            file.unlink(missing_ok=True)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[str, bytes]]:
@@ -290,10 +257,25 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[st
             f"{os.fspath(path)!r} is no model: a model is a folder with {MODEL}, as save makes it"
         )
     document = _read_document(folder)
+    for _ in range(READS):
+        try:
+            return document, _read_files(folder, document)
+        except (ModelFileError, OSError):
+            # A saver removes the old files after it has replaced the document that lists them.
+            newer = _read_document(folder)
+            if newer == document:
+                raise
+            document = newer
+    raise ModelFileError(
+        f"it was overwritten {READS} times while it was read; load it when fewer save to it"
+    )
+
+
+def _read_files(folder: Path, document: Mapping[str, object]) -> dict[str, bytes]:
     listed = document["files"]
     if not isinstance(listed, dict):
         raise ModelFileError(f"{MODEL} lists no files")
-    return document, {str(name): _read_file(folder, name, of) for name, of in listed.items()}
+    return {str(name): _read_file(folder, name, of) for name, of in listed.items()}
 
 
 def _read_document(folder: Path) -> dict[str, object]:

@@ -197,12 +197,13 @@ class Ranking:
         if isinstance(rows, int | np.integer):
             raise TypeError(f"ranking[{rows}] is one row; for a ranking of it: ranking[[{rows}]]")
         at = row_index(rows, self.n_rows, self.device)
+        listed = self._listed  # Read once: another thread may list more labels meanwhile.
         some = Ranking(
             classes=self.classes,
             depth=self.depth,
             kind=self.kind,
             dense=None if self._dense is None else pick(self._dense, at),
-            listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
+            listed=None if listed is None else (listed[0][at], listed[1][at]),
         )
         some.known_masses = None if self.known_masses is None else self.known_masses[at]
         some.rounding = self.rounding
@@ -268,17 +269,21 @@ class Ranking:
             labels, scores = self.top(self.depth)
             wider = (0, depth - self.depth)
             return nn.functional.pad(labels, wider, value=-1), nn.functional.pad(scores, wider)
-        if self._listed is None or self._listed[0].shape[1] < depth:
+        listed = self._listed
+        if listed is None or listed[0].shape[1] < depth:
             blocks = [self._top_block(rows, depth) for rows in self.blocks()]
-            self._listed = (
+            listed = (
                 torch.cat([labels for labels, _ in blocks]),
                 torch.cat([scores for _, scores in blocks]),
             )
-        return self._listed[0][:, :depth], self._listed[1][:, :depth]
+            if self._listed is None or self._listed[0].shape[1] < depth:
+                self._listed = listed
+        return listed[0][:, :depth], listed[1][:, :depth]
 
     def _top_block(self, rows: slice, depth: int) -> tuple[Tensor, Tensor]:
-        if self._listed is not None and self._listed[0].shape[1] >= depth:
-            return self._listed[0][rows, :depth], self._listed[1][rows, :depth]
+        listed = self._listed
+        if listed is not None and listed[0].shape[1] >= depth:
+            return listed[0][rows, :depth], listed[1][rows, :depth]
         assert self._dense is not None
         block = self._dense[rows]
         columns = order(block, depth)

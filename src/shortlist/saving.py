@@ -37,14 +37,17 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     """Write a fitted model to a folder: `model.json` and `weights.safetensors`.
 
     It is written aside and moved into place: whatever happens, the old model is there or the whole
-    new one. A scikit-learn classifier inside a `ShortlistClassifier` is written with skops.
+    new one. Several threads or processes may save to the same folder and load from it at once:
+    the last model saved stays, and each load gives one of them. A scikit-learn classifier inside a
+    `ShortlistClassifier` is written with skops.
 
     Parameters
     ----------
     model : any fitted set predictor, `ShortlistClassifier` or `LinearClassifier`
     path : folder
     overwrite : bool
-        Whether to replace a model that is there. Nothing else is ever replaced.
+        Whether to replace a model that is there. Nothing else is ever replaced, and no file is
+        removed that the replaced model does not list as its own.
 
     Examples
     --------

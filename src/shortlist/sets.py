@@ -72,9 +72,10 @@ class PredictionSets:
         promise: str = NO_PROMISE,
         within: Tensor | None = None,
     ) -> None:
-        self._labels = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
-        self._within = within
-        """Sizes of the lists that hold these, if they are still to be cut."""
+        labels = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
+        self._lists = (labels, within)
+        """The labels of longer lists and the sizes of these, or None if they are cut already.
+        One attribute, so that every thread sees both as they belong together."""
         self._ends = sizes.cumsum(0, dtype=torch.int64)
         came = sizes if within is None else within
         if int(came.sum()) != len(flat):
@@ -153,11 +154,12 @@ class PredictionSets:
     @property
     def _flat(self) -> Tensor:
         """All labels. Those of lists that several sets share are cut when they are first used."""
-        if self._within is not None:
-            longer, self._within = self._within, None
+        labels, longer = self._lists
+        if longer is not None:
             begin = longer.cumsum(0) - longer
-            self._labels = self._labels[_places(begin, self._sizes)]
-        return self._labels
+            labels = labels[_places(begin, self._sizes)]
+            self._lists = (labels, None)
+        return labels
 
     @property
     def _sizes(self) -> Tensor:

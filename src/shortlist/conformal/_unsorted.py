@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from shortlist._arrays import sort_values
+from shortlist._lazy import ComputedOnce
 from shortlist._order import prefix_to
 from shortlist.conformal._scores import ConformalScore
 from shortlist.ranking import Ranking
@@ -35,18 +35,18 @@ class UnsortedLevels:
     def within(self, listed: Tensor) -> UnsortedLevels:
         return self  # every label is listed
 
-    @cached_property
+    @ComputedOnce
     def _p(self) -> Tensor:
         return self.score.by_column(self.ranking)
 
-    @cached_property
+    @ComputedOnce
     def _rising(self) -> Tensor:
         """Probabilities, best last: of the very numbers that `_p` has."""
         if self.score.plain:  # the noise is made of them too
             return self.ranking.rising_scores().to(self._p.dtype)
         return sort_values(self._p)
 
-    @cached_property
+    @ComputedOnce
     def _noise(self) -> Tensor | float:
         return self.score.noise(self.ranking)
 

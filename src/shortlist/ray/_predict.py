@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from shortlist._arrays import check_count
 from shortlist._sets_out import sets_table
+from shortlist._staging import PART, sweep
 from shortlist._writing import written_whole
 from shortlist.ray._cluster import connect, spread
 from shortlist.ray._table import PIECE_ROWS, Paths, Piece, Table, filesystem_of
@@ -365,12 +366,8 @@ class Target:
 
     def sweep(self) -> None:
         """Remove what workers that died have left behind."""
-        from pyarrow import fs
-
-        for info in self.filesystem.get_file_info(fs.FileSelector(self.folder)):
-            name = info.base_name
-            if info.is_file and name.startswith(".") and name.endswith(".parquet"):
-                self.filesystem.delete_file(info.path)
+        if self.is_local:
+            sweep(Path(self.folder), None, PART)
 
     def summarise(self, found: Predicted) -> None:
         """Say that all is there, in a file that is written last."""
