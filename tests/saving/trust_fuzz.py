@@ -76,7 +76,8 @@ FILES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.puten
          "os.symlink", "shutil.rmtree", "shutil.copyfile", "tempfile.mkdtemp")  # fmt: skip
 RUNNING = ("exec", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
            "subprocess.Popen", "ctypes.dlopen", "ctypes.dlsym", "marshal.loads",
-           "pickle.find_class", "code.__new__", "pty.spawn", "webbrowser.open", "cpython.run_command")  # fmt: skip
+           "pickle.find_class", "code.__new__", "pty.spawn", "webbrowser.open",
+           "cpython.run_command")  # fmt: skip
 
 
 def hook(event: str, args: tuple[object, ...]) -> None:
