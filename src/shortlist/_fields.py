@@ -15,6 +15,8 @@ from shortlist.persistence import ModelFileError
 
 MOST = 1 << 26
 """So many classes, features or rows a model has at most."""
+LARGEST = 1e300
+"""Numbers beyond it are infinite as soon as anything is done with them."""
 Values: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 
 
@@ -64,7 +66,7 @@ def number(least: float = -math.inf, most: float = math.inf, *, above: bool = Fa
     def fits(value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        if not abs(value) <= 1e300:
+        if not abs(value) <= (LARGEST if isinstance(value, float) else 2**63 - 1):
             return False
         return least <= value <= most and not (above and value == least)
 
@@ -88,7 +90,7 @@ def listed(field: Field, least: int = 0, kind: type = list) -> Field:
     words = f"a {kind.__name__} of at least {least} values, each {field.words}"
     return Field(
         words,
-        lambda v: isinstance(v, kind) and len(v) >= least and all(map(field.fits, v)),  # type: ignore[arg-type]
+        lambda v: isinstance(v, kind) and len(v) >= least and all(map(field.fits, v)),  # type: ignore[arg-type,call-overload]
     )
 
 
@@ -134,21 +136,17 @@ FLAG = Field("True or False", lambda v: isinstance(v, bool))
 NOTHING = Field("nothing", lambda v: v is None)
 COUNT = whole(1)
 SHARE = number(0, 1)
-POSITIVE = number(0, above=True)
+SCALE = number(1e-9, 1e9)
 WEIGHT = number(0)
 LEVEL = Field(
     "a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == v
 )
 SEED = whole(0, 2**63 - 1)
-LABEL = Field("a label", lambda v: _hashable(v))
+LABEL = Field("a label", lambda v: _is_label(v))
 
 
-def _hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def _is_label(value: object) -> bool:
+    return _plain(value) or (isinstance(value, tuple) and all(map(_is_label, value)))
 
 
 def need(right: object, words: str) -> None:

@@ -16,7 +16,7 @@ from shortlist._fields import (
     LEVEL,
     NOTHING,
     PLAIN,
-    POSITIVE,
+    SCALE,
     SEED,
     SHARE,
     TEXT,
@@ -62,10 +62,13 @@ COST = Field(
 )
 SWITCH = FLAG | choice("auto")
 NETWORK = of(nn.Sequential, nn.Linear, nn.ReLU, nn.Dropout, Stack, Standardize)
-LABELS = Field(
-    "an array of labels",
-    lambda v: isinstance(v, np.ndarray) and v.ndim == 1 and all(map(LABEL.fits, v.tolist())),
-)
+LABELS = Field("an array of labels", lambda v: _are_labels(v))
+
+
+def _are_labels(values: object) -> bool:
+    if not isinstance(values, np.ndarray) or values.ndim != 1:
+        return False
+    return values.dtype.kind != "O" or all(map(LABEL.fits, values.tolist()))
 
 
 def _is_table(cost: object) -> bool:
@@ -90,7 +93,7 @@ PARAMETERS: Fields = {
     "score": choice(*NAMES),
     "score_type": KIND | choice("auto"),
     "randomized": FLAG,
-    "temperature": POSITIVE | choice("auto") | NOTHING,
+    "temperature": SCALE | choice("auto") | NOTHING,
     "penalty": WEIGHT | choice("auto"),
     "k_reg": whole() | choice("auto"),
     "family": FAMILY | NOTHING,
@@ -126,7 +129,7 @@ _CHOOSING: Fields = {
 FITTED_FIELDS: Mapping[str, Fields] = {
     "Shortlister": {
         **_NESTED,
-        "temperature_": POSITIVE,
+        "temperature_": SCALE,
         "history_": of(dict),
         "rescored_": FLAG,
         "learned_sizes_": FLAG,
@@ -134,7 +137,7 @@ FITTED_FIELDS: Mapping[str, Fields] = {
         "_rank_model": of(RankModel) | NOTHING,
         "_buckets": of(Buckets),
         "_kind": KIND,
-        "_scale": POSITIVE,
+        "_scale": SCALE,
         "_dense": FLAG,
         "_outside": Field("a share below 1", lambda v: SHARE.fits(v) and v != 1),
         "_n_features": COUNT | NOTHING,
@@ -144,7 +147,7 @@ FITTED_FIELDS: Mapping[str, Fields] = {
         **_NESTED,
         "family_": FAMILY,
         "_family_met_data": FLAG,
-        "temperature_": POSITIVE,
+        "temperature_": SCALE,
         "_kind": KIND,
     },
     "FixedSelector": {**_PREDICTOR, "family_": FAMILY},
@@ -189,7 +192,7 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
     "ConformalScore": {
         "name": choice(*NAMES),
         "kind": KIND,
-        "scale": POSITIVE,
+        "scale": SCALE,
         "penalty": WEIGHT,
         "k_reg": whole(),
         "randomized": FLAG,
@@ -286,6 +289,6 @@ def rising(values: Tensor) -> bool:
     return bool((values[1:] >= values[:-1]).all())
 
 
-def within(values: Tensor | np.ndarray, n: int) -> bool:  # type: ignore[type-arg]
+def within(values: Tensor | np.ndarray, n: int) -> bool:
     """Whether all values are from 0 to n - 1."""
     return not len(values) or (int(values.min()) >= 0 and int(values.max()) < n)

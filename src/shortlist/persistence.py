@@ -26,6 +26,8 @@ from shortlist._writing import written_whole
 
 FORMAT = "shortlist model"
 FORMAT_VERSION = 1
+LONGEST_NAME = 60
+"""Of a file beside `model.json`."""
 MODEL, WEIGHTS = "model.json", "weights.safetensors"
 LONGEST_DOCUMENT = 1 << 28
 """A longer `model.json` is none of ours."""
@@ -348,7 +350,7 @@ def _read_file(folder: Path, name: object, of: object) -> bytes:
     if not isinstance(of, dict) or not isinstance(of.get("file"), str):
         raise ModelFileError(f"{MODEL} lists {str(name)[:60]!r} without a file")
     own = str(of["file"])
-    if Path(own).name != own or own in ("", ".", ".."):
+    if Path(own).name != own or own in ("", ".", "..") or len(own) > LONGEST_NAME:
         raise ModelFileError(f"{MODEL} lists a file outside its folder: {own[:80]!r}")
     file = folder / own
     if not file.is_file() or file.is_symlink():

@@ -142,7 +142,7 @@ def main() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
     told: dict[str, int] = {}
-    wrong, done = [], 0
+    wrong, other, done = [], [], 0
     while done < count and work:
         for name in list(work):
             what, how = next(work[name], (None, None))
@@ -160,9 +160,10 @@ def main() -> None:
             done += 1
             if end in ("refused", "as before", "otherwise", "ValueError"):
                 told[end] = told.get(end, 0) + 1
+                other += [f"{name}: {what}"] if end == "otherwise" else []
             else:
                 wrong.append(f"{name}: {what}: {end}")
-    print(json.dumps({"mutations": done, **told, "wrong": len(wrong), "first": wrong[:60]}))
+    print(json.dumps({"mutations": done, **told, "wrong": wrong[:60], "other": other}))
 
 
 if __name__ == "__main__":
