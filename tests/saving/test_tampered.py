@@ -153,6 +153,7 @@ def test_labels_in_any_form_still_load(tmp_path):
     assert sl.load(model.save(tmp_path / "model")).classes_.tolist() == names
 
 
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mutations", [280, pytest.param(10_000, marks=pytest.mark.study)])
 def test_whatever_a_model_file_says_it_is_refused_or_predicts(tmp_path, mutations):
     """Values of all kinds of models, replaced by hostile ones with right checksums: no load and no

@@ -176,7 +176,11 @@ def main() -> None:
         work = [(*rng.choice(places), names[i % len(names)], rng.choice(LOADERS))
                 for i in range(loads)]  # fmt: skip
     else:
-        work = [(*place, name, rng.choice(LOADERS)) for place in places for name in names]
+        kinds = {(f, n["__loader__"], n["__module__"], n["__class__"]): (f, i)
+                 for f in folders for i, n in enumerate(nodes_of(schemas[f]))}  # fmt: skip
+        work = [(*place, name, rng.choice(LOADERS)) for place in kinds.values() for name in names]
+        work += [(*place, name, rng.choice(LOADERS)) for place in places
+                 for name in rng.sample(names, 10)]  # fmt: skip
     sys.addaudithook(hook)
     runs = "numpy.testing._private.utils.runstring"
     evil = called(runs, constant(f"open({mark + '0'!r}, 'w').close()"), mapping())
