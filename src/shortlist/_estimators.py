@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from shortlist._archive import check_archive
+from shortlist._compiled import check_compiled
+from shortlist._trust import trusted_by_loader
 from shortlist.linear import LinearClassifier
 from shortlist.persistence import ModelFileError
 
@@ -13,8 +17,9 @@ if TYPE_CHECKING:
 
     from shortlist.estimator import ShortlistClassifier
 
-HOUSES = ("sklearn", "numpy")
-"""Packages whose types are trusted."""
+SCORING = ("predict_proba", "decision_function")
+MOST_NAMES = 20
+"""So many untrusted types are listed in an error."""
 
 
 def dump_estimator(model: ShortlistClassifier) -> bytes | None:
@@ -25,27 +30,58 @@ def dump_estimator(model: ShortlistClassifier) -> bytes | None:
     return data
 
 
-def load_estimator(model: ShortlistClassifier, data: bytes, trusted: Sequence[str]) -> None:
+def load_estimator(model: ShortlistClassifier, data: bytes, trusted: frozenset[str]) -> None:
     """Put the classifier back. Types that are not trusted are an error that lists them."""
     skops = _skops()
     try:
-        # Those that skops itself would not make unasked, as a tree of scikit-learn's.
-        asked = skops.get_untrusted_types(data=data)
-        unknown = [t for t in asked if t.split(".")[0] not in HOUSES and t not in set(trusted)]
-        if not unknown:
+        data, refused = check_archive(data, trusted)
+        if not refused:
+            # What skops would not make unasked, such as a tree: all on our list, or the user's.
+            asked = skops.get_untrusted_types(data=data)
+            known = {name for names in trusted_by_loader().values() for name in names}
+            refused = [name for name in asked if name not in known | trusted]
+        if not refused:
             parts = skops.loads(data, trusted=asked)
-    except Exception as error:  # what a damaged archive raises depends on where the damage is
+            _check_parts(parts, model)
+    except ModelFileError as error:
+        raise ModelFileError(f"the classifier cannot be read: {error}") from error
+    except Exception as error:  # What a damaged archive raises depends on where the damage is.
         words = " ".join(str(error).split())[:200]
         raise ModelFileError(f"the classifier cannot be read: {words}") from error
-    if unknown:
-        names = ", ".join(repr(name) for name in unknown)
-        raise ModelFileError(
-            "the classifier is made of types that are neither scikit-learn's nor numpy's; if you "
-            f"know where the model comes from: load(..., trusted=[{names}])"
-        )
-    if not isinstance(parts, dict) or set(parts) != {"fitted", "given"}:
-        raise ModelFileError("the classifier's file holds something else")
+    if refused:
+        raise ModelFileError(_refusal(refused))
     model.estimator_, model.estimator = parts["fitted"], parts["given"]
+
+
+def _refusal(names: list[str]) -> str:
+    """Why a classifier is not loaded, and what to do."""
+    shown = [name[:120] for name in names[:MOST_NAMES]]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    if any(" " in name for name in shown):
+        return f"the classifier is not as save writes it: untrusted types {shown}{more}"
+    return (
+        f"the classifier is made of types that are not trusted{more}; if you know where the model "
+        f"comes from, load it in Python: sl.load(..., trusted={shown})"
+    )
+
+
+def _check_parts(parts: object, model: ShortlistClassifier) -> None:
+    """Raise unless an archive holds a fitted classifier of the model's classes."""
+    if not isinstance(parts, dict) or set(parts) != {"fitted", "given"}:
+        raise ModelFileError("it holds something else")
+    fitted, given = parts["fitted"], parts["given"]
+    what = type(fitted).__name__
+    if not any(callable(getattr(fitted, name, None)) for name in SCORING):
+        raise ModelFileError(f"the classifier is a {what}, which gives no scores")
+    if given is not None and not callable(getattr(given, "fit", None)):
+        raise ModelFileError(f"the estimator given is a {type(given).__name__}")
+    classes = getattr(fitted, "classes_", None)
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1:
+        raise ModelFileError(f"the {what} has no classes")
+    unknown = set(classes.tolist()) - set(model.classes_.tolist())
+    if unknown or not len(classes):
+        raise ModelFileError(f"the {what} has other classes than the model: {str(unknown)[:80]}")
+    check_compiled(parts)
 
 
 def _skops() -> ModuleType:

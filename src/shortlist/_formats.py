@@ -16,7 +16,10 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from shortlist import losses
+from shortlist._agreement import check_agreement, check_model
+from shortlist._fields import PLAIN, Field
 from shortlist._labels import Classes
+from shortlist._state import FITTED_FIELDS, OBJECT_FIELDS, OPTIONAL_FIELDS, PARAMETERS
 from shortlist._warnings import warn
 from shortlist.conformal import Conformal, DenisHebiri, SplitConformal
 from shortlist.conformal._scores import ConformalScore
@@ -46,82 +49,18 @@ from shortlist.training import History
 Fields: TypeAlias = Mapping[str, object]
 
 
-# Which attributes a fitted model has, besides its parameters, and of which types they are
-
-Types: TypeAlias = "type | tuple[type, ...]"
-
-_NUMBER = (int, float)
-_PREDICTOR: dict[str, Types] = {
-    "_classes": Classes,
-    "score_type_": str,
-    "_seen": (Seen, type(None)),
-}
-_NESTED: dict[str, Types] = {
-    **_PREDICTOR,
-    "_calibration": (Calibration, type(None)),
-    "_feature_names": (list, type(None)),
-}
-_CHOOSING: dict[str, Types] = {
-    **_PREDICTOR,
-    "family_": (TopK, Threshold, Conformal, DenisHebiri),
-    "history_": (History, list, type(None)),
-    "_inputs": SelectorInputs,
-    "_weights": list,
-    "_network": (nn.Sequential, _Members, type(None)),
-}
-_METHODS = (
+MODELS = (
     Shortlister,
     SplitConformal,
     PlugInSelector,
     FixedSelector,
     CardinalitySelector,
     CardinalityPath,
+    LinearClassifier,
+    ShortlistClassifier,
 )
-FITTED: dict[type, dict[str, Types]] = {
-    Shortlister: {
-        **_NESTED,
-        "temperature_": _NUMBER,
-        "history_": dict,
-        "rescored_": bool,
-        "learned_sizes_": bool,
-        "_rescorer": (Rescorer, type(None)),
-        "_rank_model": (RankModel, type(None)),
-        "_buckets": Buckets,
-        "_kind": str,
-        "_scale": _NUMBER,
-        "_dense": bool,
-        "_outside": _NUMBER,
-        "_n_features": (int, type(None)),
-        "_wide_features": bool,
-    },
-    SplitConformal: {**_NESTED, "score_": ConformalScore},
-    PlugInSelector: {
-        **_NESTED,
-        "family_": (TopK, Threshold, Conformal, DenisHebiri),
-        "_family_met_data": bool,
-        "temperature_": _NUMBER,
-        "_kind": str,
-    },
-    FixedSelector: {**_PREDICTOR, "family_": (TopK, Threshold, Conformal, DenisHebiri)},
-    CardinalitySelector: _CHOOSING,
-    CardinalityPath: {**_CHOOSING, "_judged": (Judged, type(None))},
-    LinearClassifier: {
-        "classes_": np.ndarray,
-        "coef_": np.ndarray,
-        "intercept_": np.ndarray,
-        "history_": History,
-        "n_features_in_": int,
-    },
-    ShortlistClassifier: {
-        "classes_": np.ndarray,
-        "method_": _METHODS,
-        "estimator_": (LinearClassifier, type(None)),
-        "_means": (np.ndarray, type(None)),
-        "n_features_in_": int,
-    },
-}
-_OPTIONAL: dict[str, Types] = {"feature_names_in_": np.ndarray}
-"""Attributes that are there only if X had named columns."""
+FITTED: dict[type, Mapping[str, Field]] = {cls: FITTED_FIELDS[cls.__name__] for cls in MODELS}
+"""Which attributes a fitted model has, besides its parameters, and what they hold."""
 
 
 def is_fitted(model: object) -> bool:
@@ -129,13 +68,11 @@ def is_fitted(model: object) -> bool:
     return all(hasattr(model, name) for name in FITTED[type(model)])
 
 
-def _checked(name: str, value: object, types: Types) -> object:
-    allowed = types if isinstance(types, tuple) else (types,)
-    fine = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
-    if not fine:
-        words = " or ".join(t.__name__ for t in allowed)
-        raise ModelFileError(f"{name} is a {type(value).__name__}, not {words}")
-    return value
+def _check_fields(of: str, fields: Mapping[str, Field], state: Fields) -> None:
+    """Raise if a field that is there holds something else than it should."""
+    for name, field in fields.items():
+        if name in state:
+            field.check(f"{of}.{name}", state[name])
 
 
 def _model(cls: type) -> Kind:
@@ -150,7 +87,7 @@ def _model(cls: type) -> Kind:
         if not is_fitted(model):
             return {"parameters": parameters, "fitted": None}
         fitted = {name: getattr(model, name) for name in fields}
-        fitted |= {name: getattr(model, name) for name in _OPTIONAL if hasattr(model, name)}
+        fitted |= {name: getattr(model, name) for name in OPTIONAL_FIELDS if hasattr(model, name)}
         if cls is ShortlistClassifier and not isinstance(fitted["estimator_"], LinearClassifier):
             fitted["estimator_"] = None  # in a file of its own
         kept = fitted.get("_calibration")
@@ -163,16 +100,19 @@ def _model(cls: type) -> Kind:
         parameters, fitted = state["parameters"], state["fitted"]
         if not isinstance(parameters, dict) or not isinstance(fitted, dict | None):
             raise ModelFileError(f"the state of {cls.__name__} is no state")
+        known = {name: PARAMETERS.get(name, PLAIN) for name in parameters}
+        _check_fields(cls.__name__, known, parameters)
         model = cls(**parameters)
         if fitted is None:
             return model
-        for name, types in {**fields, **_OPTIONAL}.items():
-            if name in fitted or name not in _OPTIONAL:
-                if name not in fitted:
-                    raise KeyError(name)
-                setattr(model, name, _checked(f"{cls.__name__}.{name}", fitted[name], types))
+        _check_fields(cls.__name__, {**fields, **OPTIONAL_FIELDS}, fitted)
+        for name in fields:
+            setattr(model, name, fitted[name])
+        for name in OPTIONAL_FIELDS.keys() & fitted.keys():
+            setattr(model, name, fitted[name])
         if hasattr(model, "_classes"):
             model.classes_ = model._classes.array()
+        check_model(model)
         return model
 
     return Kind(cls, take, make)
@@ -313,7 +253,20 @@ def _make_members(state: Fields) -> nn.Sequential:
     return nn.Sequential(*layers).eval()
 
 
-KINDS: dict[str, Kind] = {
+def _guarded(name: str, kind: Kind) -> Kind:
+    """The same kind, of fields that are checked alone and together."""
+    fields, unguarded = OBJECT_FIELDS.get(name, {}), kind.make
+
+    def make(state: Fields) -> object:
+        _check_fields(name, fields, state)
+        made = unguarded(state)
+        check_agreement(made)
+        return made
+
+    return replace(kind, make=make)
+
+
+_KINDS: dict[str, Kind] = {
     **{cls.__name__: _model(cls) for cls in FITTED},
     "Classes": _plain(Classes, "n", "values"),
     "TopK": Kind(TopK, lambda f: {"sizes": f.k}, lambda s: TopK(s["sizes"])),  # type: ignore[arg-type]
@@ -399,3 +352,4 @@ KINDS: dict[str, Kind] = {
         for cls, parameter in _LOSSES.items()
     },
 }
+KINDS = {name: _guarded(name, kind) for name, kind in _KINDS.items()}

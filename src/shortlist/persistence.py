@@ -28,8 +28,17 @@ FORMAT_VERSION = 1
 WEIGHTS = "weights.safetensors"
 READS = 100
 """How often a model is read that is overwritten each time before all its files are read."""
+LONGEST_NAME = 60
+"""Of a file beside `model.json`."""
 LONGEST_DOCUMENT = 1 << 28
 """A longer `model.json` is none of ours."""
+
+
+OF_NUMPY = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16),
+    *(torch.uint32, torch.uint64, torch.float16, torch.float32, torch.float64),
+}
+"""Types of tensors that are arrays of numpy too."""
 
 
 class ModelFileError(ValueError):
@@ -124,6 +133,8 @@ class Decoder:
 
     def __init__(self, kinds: Kinds, tensors: Mapping[str, Tensor], device: str = "cpu") -> None:
         self.kinds, self.tensors, self.device = kinds, tensors, device
+        self.used: set[str] = set()
+        """Tensors that are there already: an `Encoder` writes none for two values."""
 
     def __call__(self, value: object) -> object:
         if value is None or isinstance(value, bool | str | int | float):
@@ -133,19 +144,21 @@ class Decoder:
         if not isinstance(value, dict) or not isinstance(value.get("$"), str):
             raise ModelFileError(f"a value is {str(value)[:60]!r}")
         name = value["$"]
-        known = self._known().get(name)
-        if known is not None:
-            return known(value)
-        if name not in self.kinds:
-            raise ModelFileError(f"it holds a {name!r}, which this version does not know")
-        fields = {k: self(v) for k, v in value.items() if k != "$"}
         try:
-            return self.kinds[name].make(fields)
-        except KeyError as error:
-            raise ModelFileError(f"{name} lacks {error}") from error
-        except ModelFileError:
+            known = self._known().get(name)
+            if known is not None:
+                return known(value)
+            if name not in self.kinds:
+                raise ModelFileError(f"it holds a {name[:60]!r}, which this version does not know")
+            return self.kinds[name].make({k: self(v) for k, v in value.items() if k != "$"})
+        except (ModelFileError, RecursionError):
             raise
-        except (TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+        except KeyError as error:
+            raise ModelFileError(f"{name} lacks {str(error)[:60]}") from error
+        except (
+            *(TypeError, ValueError, AttributeError, RuntimeError, IndexError, OverflowError),
+            AssertionError,
+        ) as error:
             words = " ".join(str(error).split())[:200]
             raise ModelFileError(f"{name} cannot be as it says: {words}") from error
 
@@ -156,7 +169,7 @@ class Decoder:
             "dict": self._dict,
             "mapping": lambda v: dict(self._pairs(v)),
             "tensor": lambda v: self._tensor(v).to(self.device),
-            "array": lambda v: self._tensor(v).numpy().copy(),
+            "array": lambda v: self._numbers(v).copy(),
             "times": self._times,
             "labels": self._labels,
         }
@@ -165,7 +178,16 @@ class Decoder:
         name = value.get("name")
         if not isinstance(name, str) or name not in self.tensors:
             raise ModelFileError(f"the weights lack {str(name)[:80]!r}")
+        if name in self.used:
+            raise ModelFileError(f"{name[:80]!r} of the weights stands for two values")
+        self.used.add(name)
         return self.tensors[name]
+
+    def _numbers(self, value: Mapping[str, object]) -> np.ndarray:
+        tensor = self._tensor(value)
+        if tensor.dtype not in OF_NUMPY:
+            raise ModelFileError(f"{str(value['name'])[:80]!r} is an array of {tensor.dtype}")
+        return tensor.numpy()
 
     def _list(self, value: Mapping[str, object], key: str) -> list[object]:
         listed = value.get(key)
@@ -190,10 +212,10 @@ class Decoder:
         return found
 
     def _times(self, value: Mapping[str, object]) -> np.ndarray:
-        dtype = np.dtype(str(value.get("dtype")))
-        if dtype.kind not in "mM":
-            raise ModelFileError(f"times are of dtype {dtype}")
-        return self._tensor(value).numpy().copy().view(dtype)
+        dtype, array = np.dtype(str(value.get("dtype"))), self._numbers(value)
+        if dtype.kind not in "mM" or array.dtype != np.int64:
+            raise ModelFileError(f"times are of dtype {dtype}, from {array.dtype}")
+        return array.copy().view(dtype)
 
     def _labels(self, value: Mapping[str, object]) -> np.ndarray:
         values = self._list(value, "values")
@@ -297,7 +319,11 @@ def _read_document(folder: Path) -> dict[str, object]:
             f"it was written by shortlist {str(document.get('library_version'))[:40]} in format "
             f"{version}; this is {__version__}, which reads up to format {FORMAT_VERSION}: upgrade"
         )
-    if document.pop("checksum", None) != _checksum(document):
+    try:
+        fits = document.pop("checksum", None) == _checksum(document)
+    except RecursionError as error:
+        raise ModelFileError(f"{MODEL} is nested too deep") from error
+    if not fits:
         raise ModelFileError(f"{MODEL} has been changed since it was saved: its checksum differs")
     return document
 
@@ -306,7 +332,7 @@ def _read_file(folder: Path, name: object, of: object) -> bytes:
     if not isinstance(of, dict) or not isinstance(of.get("file"), str):
         raise ModelFileError(f"{MODEL} lists {str(name)[:60]!r} without a file")
     own = str(of["file"])
-    if Path(own).name != own or own in ("", ".", ".."):
+    if Path(own).name != own or own in ("", ".", "..") or len(own) > LONGEST_NAME:
         raise ModelFileError(f"{MODEL} lists a file outside its folder: {own[:80]!r}")
     file = folder / own
     if not file.is_file() or file.is_symlink():

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from shortlist._estimators import dump_estimator, load_estimator
 from shortlist._formats import FITTED, KINDS, is_fitted
+from shortlist._trust import check_trusted
 from shortlist.estimator import ShortlistClassifier
 from shortlist.linear import LinearClassifier
 from shortlist.persistence import (
@@ -96,9 +97,11 @@ def load(
     device : str
         Where the networks go; results are where the inputs are, in any case.
     trusted : names of types
-        Of a scikit-learn classifier inside a `ShortlistClassifier`: types beyond scikit-learn's and
-        numpy's that may be made. The error that asks for them lists them.
+        Of a scikit-learn classifier inside a `ShortlistClassifier`: types and functions that may
+        be used besides scikit-learn's estimators and numpy's arrays. The error that asks for them
+        lists them; whoever wrote the file can have them called as they like.
     """
+    names = check_trusted(trusted)
     try:
         document, files = read_model(path)
         decoder = Decoder(KINDS, unpack(files.get(WEIGHTS, b"")), device)
@@ -106,7 +109,7 @@ def load(
         if type(model) not in FITTED or not isinstance(model, Model):
             raise ModelFileError("it holds no model")
         if isinstance(model, ShortlistClassifier) and ESTIMATOR in files:
-            load_estimator(model, files[ESTIMATOR], trusted)
+            load_estimator(model, files[ESTIMATOR], names)
         if not is_fitted(model):
             raise ModelFileError("the model in it is not fitted")
     except ModelFileError as error:

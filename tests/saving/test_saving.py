@@ -335,7 +335,7 @@ def test_a_file_that_was_changed_is_told_by_its_checksum(lac, tmp_path):
         (lambda d: d["state"].update(fitted=None), "not fitted"),
         (lambda d: d["state"]["parameters"]["of"].update(magic=1), "magic"),
         (lambda d: d["state"]["fitted"]["of"].pop("score_"), "lacks 'score_'"),
-        (lambda d: d["state"]["fitted"]["of"].update(_classes="x"), "_classes is a str, not"),
+        (lambda d: d["state"]["fitted"]["of"].update(_classes="x"), "_classes is .x., not Classes"),
         (lambda d: d["state"]["fitted"]["of"]["_classes"].update(n={"$": "float", "value": "1"}),
          "a float is '1'"),
         (lambda d: d["files"]["weights.safetensors"].update(file="../../etc/passwd"), "outside"),

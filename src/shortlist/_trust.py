@@ -1,0 +1,155 @@
+"""Which types a saved scikit-learn classifier may be made of.
+
+skops makes every type that it is told to trust, by whichever of its loaders the file names: a
+trusted class can be called with arguments of the file's choice. So each loader has its own list
+here, of exact names, and whatever is not on it is refused. A module's name alone trusts nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+from scipy import special
+from sklearn import metrics
+from sklearn.cluster import Birch
+from sklearn.ensemble import IsolationForest
+from sklearn.feature_selection import chi2, f_classif, mutual_info_classif
+from sklearn.neighbors import BallTree, KDTree, KernelDensity
+from sklearn.svm import SVR, NuSVR, OneClassSVM
+from sklearn.utils import Bunch, all_estimators
+
+UNCHECKED = (Birch, IsolationForest, KernelDensity, NuSVR, OneClassSVM, SVR)
+"""Estimators that no classifier is made of, and whose fitted arrays are not checked before
+compiled code reads them."""
+HELPERS: Mapping[str, tuple[str, ...]] = {
+    "sklearn.calibration": ("_CalibratedClassifier", "_SigmoidCalibration"),
+    "sklearn.multiclass": ("_ConstantPredictor",),
+    "sklearn.ensemble._hist_gradient_boosting.binning": ("_BinMapper",),
+    "sklearn.ensemble._hist_gradient_boosting.predictor": ("TreePredictor",),
+    "sklearn._loss.link": (
+        *("HalfLogitLink", "IdentityLink", "Interval", "LogLink", "LogitLink"),
+        "MultinomialLogit",
+    ),
+    "sklearn._loss.loss": (
+        *("ExponentialLoss", "HalfBinomialLoss", "HalfMultinomialLoss", "HalfSquaredError"),
+    ),
+    "sklearn.gaussian_process._gpc": ("_BinaryGaussianProcessClassifierLaplace",),
+    "sklearn.gaussian_process.kernels": (
+        *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
+        *("Matern", "PairwiseKernel", "Product", "RBF", "RationalQuadratic", "Sum", "WhiteKernel"),
+    ),
+    "sklearn.metrics._scorer": ("_PassthroughScorer", "_Scorer"),
+    "sklearn.neural_network._stochastic_optimizers": ("AdamOptimizer", "SGDOptimizer"),
+    "sklearn.model_selection._split": (
+        *("GroupKFold", "GroupShuffleSplit", "KFold", "LeaveOneGroupOut", "LeaveOneOut"),
+        *("RepeatedKFold", "RepeatedStratifiedKFold", "ShuffleSplit", "StratifiedGroupKFold"),
+        *("StratifiedKFold", "StratifiedShuffleSplit", "TimeSeriesSplit"),
+    ),
+}
+"""What fitted estimators hold besides arrays and other estimators, by module."""
+LOSSES: Mapping[str, tuple[str, ...]] = {
+    "sklearn._loss._loss": (
+        *("CyExponentialLoss", "CyHalfBinomialLoss", "CyHalfMultinomialLoss"),
+        "CyHalfSquaredError",
+    ),
+    "sklearn.linear_model._sgd_fast": (
+        *("EpsilonInsensitive", "Hinge", "ModifiedHuber", "SquaredEpsilonInsensitive"),
+        "SquaredHinge",
+    ),
+}
+FUNCTIONS = (
+    *(chi2, f_classif, mutual_info_classif, metrics.accuracy_score, metrics.log_loss),
+    *(metrics.average_precision_score, metrics.balanced_accuracy_score, metrics.brier_score_loss),
+    *(metrics.f1_score, metrics.jaccard_score, metrics.matthews_corrcoef, metrics.precision_score),
+    *(metrics.recall_score, metrics.roc_auc_score, metrics.top_k_accuracy_score),
+)
+"""Functions besides the ufuncs of numpy and scipy. None of them does anything but compute."""
+SCALARS = (
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64, np.str_, np.bytes_, np.datetime64, np.timedelta64),
+)
+
+
+def name_of(of: object) -> str:
+    """The name of a type or function, as skops writes it."""
+    return f"{of.__module__}.{getattr(of, '__name__', '')}"
+
+
+def _names(of: Iterable[object]) -> frozenset[str]:
+    return frozenset(map(name_of, of))
+
+
+SEARCH_TREES = _names([BallTree, KDTree])
+"""Trees of nearest neighbours. They are built again from their points, never loaded."""
+
+
+def _inside(modules: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    return frozenset(f"{module}.{name}" for module, names in modules.items() for name in names)
+
+
+def _ufuncs(module: ModuleType, *homes: str) -> set[str]:
+    own = [name for name, value in vars(module).items() if isinstance(value, np.ufunc)]
+    return {f"{home}.{name}" for home in homes for name in own}
+
+
+@cache
+def trusted_by_loader() -> Mapping[str, frozenset[str]]:
+    """The names that each of skops' loaders may make; a loader that is missing makes nothing."""
+    estimators = [cls for _, cls in all_estimators() if cls not in UNCHECKED]
+    public = [cls for cls in estimators if cls.__module__.split(".")[0] == "sklearn"]
+    ufuncs = _ufuncs(np, "numpy", "numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
+    homes = ("scipy.special", "scipy.special._ufuncs", "scipy.special._special_ufuncs")
+    ufuncs |= _ufuncs(special, *homes)
+    return {
+        "DictNode": _names([dict, collections.OrderedDict, Bunch]),
+        "ListNode": _names([list]),
+        "SetNode": _names([set]),
+        "TupleNode": _names([tuple]),
+        "SliceNode": _names([slice]),
+        "JsonNode": _names([str]),
+        "TypeNode": _names([int, float, str, bool, *SCALARS]),
+        "NdArrayNode": _names([np.ndarray, *SCALARS]),
+        "MaskedArrayNode": _names([np.ma.MaskedArray]),
+        "DTypeNode": frozenset({"numpy.dtype"}),
+        "RandomStateNode": frozenset({name_of(np.random.RandomState), "numpy.random.RandomState"}),
+        "RandomGeneratorNode": frozenset({name_of(np.random.Generator), "numpy.random.Generator"}),
+        "FunctionNode": _names(FUNCTIONS) | ufuncs,
+        "ObjectNode": _names(public) | _inside(HELPERS) | SEARCH_TREES,
+        "LossNode": _inside(LOSSES),
+        "TreeNode": frozenset({"sklearn.tree._tree.Tree"}),
+    }
+
+
+def check_trusted(trusted: Collection[str]) -> frozenset[str]:
+    """Return the names of types that a user trusts, or raise if they are no such list.
+
+    Parameters
+    ----------
+    trusted : list of str
+        Full names of types, or of functions.
+
+    Returns
+    -------
+    frozenset of str
+        The same names.
+
+    Examples
+    --------
+    >>> sorted(check_trusted(["mine.Model"]))
+    ['mine.Model']
+    """
+    listed = isinstance(trusted, Sequence | set | frozenset)
+    if not listed or isinstance(trusted, str | bytes) or not all(map(_is_name, trusted)):
+        raise ValueError(
+            f"trusted = {str(trusted)[:80]!r} is no list of names; give the full name of each "
+            'type, as the error of load lists them: trusted=["package.module.Type"]'
+        )
+    return frozenset(trusted)
+
+
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and "." in text and text.replace(".", "_").isidentifier()
