@@ -194,7 +194,9 @@ def _nested(one: NestedSelector) -> None:
         return
     if not kept.chose_apart:  # Of counted rows the labels are not known.
         # -1 stands for a label of a class that was not learned.
-        need(within(kept.labels + 1, one._classes.n + 1), "Calibration has a label of no class")
+        need(
+            within(kept.labels + 1, one._classes.n + 1), "Calibration has a label that is no class"
+        )
     need(kept.shape.depth <= one._classes.n, f"Shape has depth {kept.shape.depth}")
     strange = set(kept.made_for) - set(one.get_params(deep=False))
     need(not strange, f"Calibration was made for {str(sorted(map(str, strange)))[:60]}")
