@@ -434,7 +434,7 @@ def test_one_large_array_is_not_read_many_times(saved, tmp_path):
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("loads", [400, pytest.param(0, marks=pytest.mark.study)])
+@pytest.mark.parametrize("loads", [260, pytest.param(0, marks=pytest.mark.study)])
 def test_no_node_of_a_schema_can_be_made_to_run_anything(saved, tmp_path, loads):
     """A sample, or (0) all targets in every kind of node, and ten of them in every node."""
     command = [sys.executable, str(HERE / "trust_fuzz.py"), str(tmp_path), str(loads)]
@@ -444,7 +444,7 @@ def test_no_node_of_a_schema_can_be_made_to_run_anything(saved, tmp_path, loads)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["canary"] > 0, "the hook sees nothing"
     assert told["targets"] >= 200
-    assert told["loads"] >= 400
+    assert told["loads"] >= 260
     assert told["ran"] == []
     assert told["crashed"] == []
     assert told["refused"] > 0.9 * told["loads"]
