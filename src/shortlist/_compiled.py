@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.ensemble import (
     GradientBoostingClassifier,
@@ -170,6 +171,8 @@ def _check_support(owner: Any) -> None:
     vectors = getattr(owner, "support_vectors_", None)
     if vectors is None:
         return
+    if owner._sparse is True and _all_sparse(owner, vectors, owner._dual_coef_):
+        return
     counts, weights = np.asarray(owner._n_support), np.asarray(owner._dual_coef_)
     n, pairs = len(owner.support_), len(counts) * (len(counts) - 1) // 2
     _need(owner._sparse is False, owner, "its support vectors are sparse")
@@ -189,22 +192,35 @@ def _check_support(owner: Any) -> None:
         _need(inside.all(), owner, "a support vector is no row")
 
 
+def _all_sparse(owner: object, *tables: Any) -> bool:
+    """Whether tables are sparse, which only a user can trust them to be; their indices fit then."""
+    if not all(map(issparse, tables)):
+        return False
+    for table in tables:
+        _need(hasattr(table, "check_format"), owner, "it has sparse tables of another kind")
+        table.check_format(full_check=True)
+    return True
+
+
 def _check_neighbours(owner: Any) -> None:
     points, method = owner._fit_X, owner._fit_method
-    _need(isinstance(points, np.ndarray) and points.ndim == 2, owner, "its points are no table")
-    _need(_is(owner, "n_samples_fit_", len(points)), owner, "points are missing")
+    if not _all_sparse(owner, points):
+        table = isinstance(points, np.ndarray) and points.ndim == 2
+        _need(table, owner, "its points are no table")
+    _need(_is(owner, "n_samples_fit_", points.shape[0]), owner, "points are missing")
     _need(_is(owner, "n_features_in_", points.shape[1]), owner, "points have other features")
     _need(method in (*SEARCH, "brute"), owner, f"it searches by {str(method)[:40]!r}")
     if is_classifier(owner):
         labels = np.asarray(owner._y)
-        _need(labels.shape == (len(points),) and labels.dtype.kind == "i", owner, "labels differ")
+        _need(labels.shape == points.shape[:1] and labels.dtype.kind == "i", owner, "labels differ")
         inside = (labels >= 0) & (labels < len(owner.classes_))
         _need(inside.all(), owner, "a label is no class")
     owner._tree = None
     if method in SEARCH:
         parameters = owner.effective_metric_params_
         metric = owner.effective_metric_
-        _need(isinstance(metric, str) and isinstance(parameters, dict), owner, "it has no metric")
+        named = (isinstance(metric, str) or callable(metric)) and isinstance(parameters, dict)
+        _need(named, owner, "it has no metric")
         owner._tree = SEARCH[method](points, owner.leaf_size, metric=metric, **parameters)
 
 

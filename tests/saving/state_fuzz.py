@@ -41,6 +41,7 @@ HOSTILE = [
     {"$": "times", "name": "no", "dtype": "O"}, {"$": "Classes", "n": 10**12, "values": None},
     {"$": "ReLU"}, {"$": "TopK", "sizes": [10**12]}, {"$": "History"}, {"$": "Shortlister"},
 ]  # fmt: skip
+NAMES = [f"{str(value)[:40]} ({i})" for i, value in enumerate(HOSTILE)]
 SLOW = 5.0
 """Seconds that no load and no prediction of so small a model takes."""
 
@@ -90,8 +91,9 @@ def mutations(folder: Path, rng: random.Random) -> Iterator[tuple[str, object]]:
     for path in leaves(document):
         if path[0] in ("checksum", "format"):
             continue
-        for i, value in enumerate(HOSTILE):
-            work.append((f"{'.'.join(map(str, path))} = {str(value)[:40]} ({i})", (path, value)))
+        place = ".".join(map(str, path))
+        for name, value in zip(NAMES, HOSTILE, strict=True):
+            work.append((f"{place} = {name}", (path, value)))
     for name, tensor in tensors.items():
         for i, other in enumerate(other_tensors(tensor)):
             what = f"{name} = {tuple(other.shape)} {other.dtype} ({i})"

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skops.io
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
@@ -122,6 +123,19 @@ def test_classifiers_of_scikit_learn_come_back_unasked(name, tmp_path):
     again.estimator_.get_params()
     third = sl.load(again.save(tmp_path / "again"))
     assert np.array_equal(third.predict_proba(NEW_X), model.predict_proba(NEW_X))
+
+
+@pytest.mark.parametrize("estimator", [KNeighborsClassifier(), SVC(probability=True)])
+def test_sparse_tables_come_back_if_they_are_named(estimator, tmp_path):
+    rows = csr_matrix(np.where(X > 0.5, X, 0))
+    fitted = clone(estimator).fit(rows, Y)
+    method = sl.SplitConformal("lac").fit(fitted.predict_proba(rows), Y)
+    model = sl.ShortlistClassifier.of(fitted, method)
+    folder = model.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match=r"trusted=\['scipy\.sparse\._csr\.csr_matrix'\]"):
+        sl.load(folder)
+    again = sl.load(folder, trusted=["scipy.sparse._csr.csr_matrix"])
+    assert np.array_equal(again.predict_proba(rows), model.predict_proba(rows))
 
 
 # Code
@@ -420,7 +434,7 @@ def test_one_large_array_is_not_read_many_times(saved, tmp_path):
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("loads", [400, pytest.param(0, marks=pytest.mark.study)])
+@pytest.mark.parametrize("loads", [260, pytest.param(0, marks=pytest.mark.study)])
 def test_no_node_of_a_schema_can_be_made_to_run_anything(saved, tmp_path, loads):
     """A sample, or (0) all targets in every kind of node, and ten of them in every node."""
     command = [sys.executable, str(HERE / "trust_fuzz.py"), str(tmp_path), str(loads)]
@@ -430,7 +444,7 @@ def test_no_node_of_a_schema_can_be_made_to_run_anything(saved, tmp_path, loads)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["canary"] > 0, "the hook sees nothing"
     assert told["targets"] >= 200
-    assert told["loads"] >= 400
+    assert told["loads"] >= 260
     assert told["ran"] == []
     assert told["crashed"] == []
     assert told["refused"] > 0.9 * told["loads"]

@@ -168,8 +168,10 @@ def main() -> None:
     mark, names = str(scratch / "owned"), targets()
     schemas = {f: json.loads(members_of((f / ESTIMATOR).read_bytes())["schema.json"])
                for f in folders}  # fmt: skip
-    for folder in folders:
-        sl.load(folder).predict_set(np.zeros((2, 5)))  # What is imported once is imported here.
+    for folder in folders:  # What is imported once is imported here.
+        model = sl.load(folder)
+        model.predict_set(np.zeros((2, 5)))
+        assert repr(model.estimator_)
     places = [(f, i) for f in folders for i in range(len(list(nodes_of(schemas[f]))))]
     rng = random.Random(1)
     if loads:
