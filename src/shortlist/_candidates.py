@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from shortlist._arrays import ArrayLike, sort_values, to_tensor
 from shortlist._labels import Classes
+
+PADDING: frozenset[object] = frozenset({None, -1})
+"""What stands where a row has no candidate: after its last one, or in a gap."""
 
 
 def read_candidates(
@@ -66,7 +70,11 @@ def _pad(
     width = max(map(len, labels), default=0)
     return (
         [[*row, *[None] * (width - len(row))] for row in labels],
-        [[*row, *[0.0] * (width - len(row))] for row in scores],
+        # The score of padding is ignored, so that a missing one is fine there and refused elsewhere.
+        [
+            [*(math.nan if v is None else v for v in row), *[0.0] * (width - len(row))]
+            for row in scores
+        ],
     )
 
 
@@ -95,7 +103,7 @@ def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
             f"candidate labels hold floats (first: {array.flat[0]}, dtype {array.dtype}); "
             "give integers, or names and classes=[...]"
         )
-    padding = {None, -1} if -1 not in classes.array().tolist() else {None}
+    padding = PADDING if -1 not in classes.array().tolist() else {None}
     flat = array.reshape(-1).tolist()
     real = np.array([v not in padding for v in flat], dtype=bool)
     names = np.empty(int(real.sum()), dtype=object)

@@ -184,7 +184,9 @@ def _lists_of(
         raise _Wrong(f"{name}: {what} of row {at} is no list, but missing")
     flat = column.flatten()
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    if flat.null_count or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
+    # A missing score becomes NaN, which padding may have; a missing label is padding itself.
+    gaps = flat.null_count and what == "labels"
+    if gaps or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
         rows: list[list[object]] = column.to_pylist()
         return rows
     matrix: NDArray[np.generic] = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._candidates import PADDING
 from shortlist._columns import Columns, csv_parts, parquet_parts, parquet_whole, together
 from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
@@ -83,20 +84,20 @@ class Rows:
         assert self.labels is not None
         if isinstance(self.labels, np.ndarray):
             return self.labels.dtype.kind in "iu"
-        first = next((label for row in self.labels for label in row), 0)
-        return isinstance(first, int | np.integer)
+        labels = (label for row in self.labels for label in row if label not in PADDING)
+        return isinstance(next(labels, 0), int | np.integer)
 
     def _named_labels(self) -> list[str]:
         """All names that occur, in order: those of candidates, and of right labels."""
         assert self.labels is not None
-        found = {str(label) for row in self.labels for label in row if label is not None}
+        found = {str(label) for row in self.labels for label in row if label not in PADDING}
         return sorted(found if self.y is None else found | {str(label) for label in self.y})
 
     def _count(self) -> int:
         if self.n_classes is not None:
             return self.n_classes
         listed = [] if self.labels is None else self.labels
-        numbers = [int(v) for row in listed for v in row]  # type: ignore[arg-type]
+        numbers = [int(v) for row in listed for v in row if v not in PADDING]  # type: ignore[call-overload]
         return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
 
     def in_order_of(self, model: SetPredictor) -> Rows:
@@ -262,7 +263,7 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
         if labels is not None and labels.dtype.kind in "iu":
             names = _names_of(labels, classes, name)
     return Rows(
-        scores if names is None else _trimmed(scores, names),
+        scores,
         labels if names is None else names,
         y,
         arrays.get("features"),
@@ -300,14 +301,14 @@ def _named(y: NDArray[np.generic], classes: NDArray[np.generic], name: str) -> N
 def _names_of(
     labels: NDArray[np.generic], classes: NDArray[np.generic], name: str
 ) -> list[list[object]]:
+    """The names of candidates, with None where -1 pads: each stays beside its score."""
     numbers = np.asarray(labels).astype(np.int64)
-    if numbers.max(initial=-1) >= len(classes):
+    wrong = (numbers < -1) | (numbers >= len(classes))
+    if wrong.any():
+        row, place = (int(i) for i in np.argwhere(wrong)[0])
         raise ValueError(
-            f"{name}: a label is {numbers.max()}, but there are {len(classes)} classes"
+            f"{name}: a label is {numbers[row, place]} (row {row}, place {place}), but there are "
+            f"{len(classes)} classes, counted from 0 (-1 pads a short row)"
         )
-    return [[classes[i] for i in row if i >= 0] for row in numbers.tolist()]
-
-
-def _trimmed(scores: NDArray[np.generic], listed: list[list[object]]) -> list[list[object]]:
-    """The scores of candidates without those that pad."""
-    return [row[: len(names)] for row, names in zip(scores.tolist(), listed, strict=True)]
+    names: list[object] = [*classes, None]
+    return [[names[i] for i in row] for row in numbers.tolist()]
