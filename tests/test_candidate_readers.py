@@ -168,7 +168,10 @@ row_of_candidates = st.permutations(range(5)).flatmap(
         st.lists(st.floats(0, 1), min_size=4, max_size=4),
         st.lists(st.booleans(), min_size=4, max_size=4).filter(any),
     ).map(
-        lambda drawn: [(label if real else -1, score) for label, score, real in zip(labels, *drawn)]
+        lambda drawn: [
+            (label if real else -1, score)
+            for label, score, real in zip(labels[:4], *drawn, strict=True)
+        ]
     )
 )
 
@@ -196,13 +199,9 @@ def test_what_no_reader_takes(reader, row: list[tuple[int, float]], tmp_path: Pa
     assert "3" in str(caught.value)  # which row
 
 
-def test_only_minus_one_pads(tmp_path: Path) -> None:
-    rows = [*HOLE, [(-7, 0.5), (1, 0.4), (2, 0.3)]]
-    for reader in (arrays, lists, npz, npz_with_names, npz_of_a_data_set, npy, parquet_numbers):
-        labels, scores = columns(rows)
-        with pytest.raises(ValueError, match="-7"):
-            if reader in (npz_with_names, npz_of_a_data_set):
-                np.savez(tmp_path / "a.npz", labels=labels, scores=scores, classes=NAMES)
-                read_rows(tmp_path / "a.npz").given()
-            else:
-                reader(rows, tmp_path)
+@pytest.mark.parametrize(
+    "reader", [arrays, lists, npz, npz_with_names, npz_of_a_data_set, npy, parquet_numbers, cluster]
+)
+def test_only_minus_one_pads(reader, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="-7"):
+        reader([*HOLE, [(-7, 0.5), (1, 0.4), (2, 0.3)]], tmp_path)

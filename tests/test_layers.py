@@ -20,6 +20,7 @@ ROWS: list[tuple[str, set[str]]] = [
         "edges",
         {
             "_arrays",
+            "_array_checks",
             "_labels",
             "_lazy",
             "_scratch",

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike, sort_values, to_tensor
 from shortlist._labels import Classes
 
@@ -31,6 +32,8 @@ def read_candidates(
         )
     if not values.is_floating_point():
         values = values.to(torch.float64)
+    if isinstance(labels, Tensor):
+        check_tensor(labels, "labels")
     if isinstance(labels, Tensor) and (classes.values is not None or labels.is_floating_point()):
         labels = labels.detach().cpu().numpy()  # names to look up, or floats to refuse
     if isinstance(labels, Tensor):
@@ -70,7 +73,7 @@ def _pad(
     width = max(map(len, labels), default=0)
     return (
         [[*row, *[None] * (width - len(row))] for row in labels],
-        # The score of padding is ignored, so that a missing one is fine there and refused elsewhere.
+        # The score of padding is ignored: a missing one is refused elsewhere only.
         [
             [*(math.nan if v is None else v for v in row), *[0.0] * (width - len(row))]
             for row in scores
@@ -81,6 +84,7 @@ def _pad(
 def _label_matrix(labels: ArrayLike) -> NDArray[np.generic]:
     """Labels as an array; from lists of objects, since numpy would write -1 beside "a" as "-1"."""
     if not isinstance(labels, list | tuple):
+        check_present(labels, "labels")
         return np.asarray(labels)
     rows = _rows(labels, "labels")
     lengths = {len(row) for row in rows}

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike
 
 Label = object
@@ -18,11 +19,15 @@ Label = object
 def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
     if isinstance(y, Tensor):
-        array: NDArray[np.generic] = y.detach().cpu().numpy()
+        check_tensor(y, name)
+        # NumPy has no bfloat16; floats are refused below in any case.
+        plain = y.detach().float() if y.is_floating_point() else y.detach()
+        array: NDArray[np.generic] = plain.cpu().numpy()
     elif isinstance(y, list | tuple) and _needs_objects(y):
         array = np.empty(len(y), dtype=object)
         array[:] = y
     else:
+        check_present(y, name)
         try:
             array = np.asarray(y)
         except ValueError as error:
@@ -37,6 +42,15 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
         raise ValueError(
             f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
             f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
+        )
+    if array.dtype.kind in "cVmM":
+        cure = "" if array.dtype.kind in "cV" else f": {name}.astype(str)?"
+        kind = (
+            f"records with fields {array.dtype.names}" if array.dtype.kind == "V" else array.dtype
+        )
+        raise ValueError(
+            f"{name} holds {kind} (first: {array[0]}); labels are integers, strings or other "
+            f"hashables{cure}"
         )
     return array
 
@@ -144,6 +158,7 @@ class Classes:
     ) -> Tensor:
         """Column indices (int64, on `device`) of the labels `y`; unknown labels are an error."""
         if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
+            check_tensor(y, name)
             index = y.detach().to(device=device, dtype=torch.int64)
             if index.ndim != 1:
                 raise _not_one_each(name, tuple(index.shape))

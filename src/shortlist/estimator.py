@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_unmasked
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
 from shortlist._labels import label_array
 from shortlist._order import best
@@ -177,6 +178,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         `sample_weight` is passed on to the classifier; `groups`, the group of each row, to the
         calibration, for promises `by="group"`.
         """
+        check_unmasked(X, "X")
+        check_present(y, "y")
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         validate_data(self, X, skip_check_array=True)
@@ -232,6 +235,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ) -> ShortlistClassifier:
         """Make promises by these rows, which `fit` did not see, in place of those it kept aside."""
         scores = self._checked(X)
+        check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
             raise ValueError(f"{self.method_!r} makes no promise, and cannot be calibrated")
         given = {} if groups is None else {"groups": label_array(groups, "groups")}
@@ -309,6 +313,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _checked(self, X: object) -> NDArray[np.floating]:
         """The scores of X. What is wrong with X, the classifier says."""
         check_is_fitted(self, "method_")
+        check_unmasked(X, "X")
         return _scores(self.estimator_, X, self.classes_)
 
     def _rescored(self, X: object) -> Tensor | None:
@@ -345,6 +350,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Accuracy and mean size at every operating point of the method."""
         scores = self._checked(X)
+        check_present(y, "y")
         return self.method_.frontier(scores, _plain(np.asarray(y)), self._filled(X))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -362,6 +368,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ) -> Path:
         """Write what the model does on these rows, which `fit` did not see, as one page for a
         browser; see `SetPredictor.report` for `title`, `examples` and `overwrite`."""
+        check_present(y, "y")
         scores, labels = self._checked(X), _plain(column_or_1d(y))
         return self.method_.report(scores, labels, self._filled(X), path, **options)  # type: ignore[arg-type]
 
@@ -390,6 +397,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 def _check_weights(weights: ArrayLike, rows: int) -> NDArray[np.generic]:
+    check_present(weights, "sample_weight")
     array = np.asarray(weights)
     if array.shape != (rows,):
         raise ValueError(f"sample_weight must have shape ({rows},); got shape {array.shape}")

@@ -97,7 +97,7 @@ class Rows:
         if self.n_classes is not None:
             return self.n_classes
         listed = [] if self.labels is None else self.labels
-        numbers = [int(v) for row in listed for v in row if v not in PADDING]  # type: ignore[call-overload]
+        numbers = [int(v) for row in listed for v in row if v not in PADDING]  # type: ignore[arg-type]
         return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
 
     def in_order_of(self, model: SetPredictor) -> Rows:
