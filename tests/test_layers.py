@@ -21,6 +21,7 @@ ROWS: list[tuple[str, set[str]]] = [
         {
             "_arrays",
             "_array_checks",
+            "_frames",
             "_labels",
             "_lazy",
             "_scratch",

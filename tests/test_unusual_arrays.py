@@ -199,7 +199,7 @@ def test_tensors_of_other_kinds(name: str) -> None:
         (Y.astype(complex), "complex128"),
         (np.zeros(60, [("a", int), ("b", int)]), "fields"),
         (np.arange(60).astype("M8[ns]"), r"datetime64\[ns\].*astype\(str\)"),
-        (np.arange(60).astype("m8[D]"), r"timedelta64\[D\].*astype\(str\)"),
+        (np.arange(60).astype("m8[ns]"), r"timedelta64\[ns\].*astype\(str\)"),
     ],
 )
 def test_labels_of_other_kinds(y: object, words: str) -> None:

@@ -43,11 +43,12 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
             f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
             f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
         )
-    if array.dtype.kind in "cVmM":
-        cure = "" if array.dtype.kind in "cV" else f": {name}.astype(str)?"
-        kind = (
-            f"records with fields {array.dtype.names}" if array.dtype.kind == "V" else array.dtype
-        )
+    # Python has no times as fine as nanoseconds: NumPy gives their counts, which are no labels.
+    counts = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
+    if array.dtype.kind in "cV" or counts:
+        cure = f": {name}.astype(str)?" if counts else ""
+        names = array.dtype.names
+        kind = array.dtype if names is None else f"records with the fields {', '.join(names)}"
         raise ValueError(
             f"{name} holds {kind} (first: {array[0]}); labels are integers, strings or other "
             f"hashables{cure}"
@@ -74,26 +75,6 @@ def _needs_objects(y: Sequence[object]) -> bool:
 def _plain(label: object) -> object:
     """The label as a person writes it: 'a', not np.str_('a')."""
     return label.item() if isinstance(label, np.generic) else label
-
-
-def column_names(scores: object) -> list[str] | None:
-    """The names of a frame's columns, if it has any; numbered columns have none."""
-    columns = list(getattr(scores, "columns", []))
-    return columns if columns and all(isinstance(c, str) for c in columns) else None
-
-
-def check_columns(features: object, known: list[str] | None) -> None:
-    """Raise if a frame's columns are not those that fit saw, in the same order."""
-    names = column_names(features)
-    if names is None or known is None or names == known:
-        return
-    at = next((i for i, (a, b) in enumerate(zip(names, known, strict=False)) if a != b), None)
-    if at is None:  # as_features says that there are more, or fewer
-        return
-    raise ValueError(
-        f"column {at} of features is {names[at]!r}, but fit saw {known[at]!r} there; give the same "
-        "columns in the same order"
-    )
 
 
 class Classes:

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from shortlist._array_checks import check_present, check_unmasked
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
+from shortlist._frames import column_names, match_columns
 from shortlist._labels import label_array
 from shortlist._order import best
 from shortlist._settings import seed_of
@@ -42,6 +43,7 @@ from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor, Shortlister
+from shortlist.selectors._inputs import feature_names_of
 from shortlist.selectors._promise import NestedSelector, hold_out
 from shortlist.sets import PredictionSets
 
@@ -159,6 +161,9 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         model.classes_, model.estimator_, model.method_ = classes, estimator, method
         model._means = None
         model.n_features_in_ = int(getattr(estimator, "n_features_in_", 0))
+        names = getattr(estimator, "feature_names_in_", feature_names_of(method))
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
         return model
 
     def _base(self) -> Classifier:
@@ -308,13 +313,23 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _filled(self, X: object) -> ArrayLike | None:
         """The features of rows to predict, with what is missing filled in as at fit."""
-        return fill_missing(self._features(X), self._means)
+        return fill_missing(self._features(self._in_order_of_fit(X)), self._means)
+
+    def _in_order_of_fit(self, X: object) -> object:
+        """X with its columns in the order of fit, if they have names."""
+        known = getattr(self, "feature_names_in_", None)
+        given = column_names(X)
+        if known is None or given is None or given == list(known):
+            return X
+        # The classifier has the first word: those of scikit-learn refuse columns in another order.
+        _scores(self.estimator_, X, self.classes_)
+        return match_columns(X, [str(name) for name in known], "X")
 
     def _checked(self, X: object) -> NDArray[np.floating]:
         """The scores of X. What is wrong with X, the classifier says."""
         check_is_fitted(self, "method_")
         check_unmasked(X, "X")
-        return _scores(self.estimator_, X, self.classes_)
+        return _scores(self.estimator_, self._in_order_of_fit(X), self.classes_)
 
     def _rescored(self, X: object) -> Tensor | None:
         """Log-probabilities for each class, if the method re-scores the classifier's scores."""
@@ -386,7 +401,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         better = self._rescored(X)
         if better is None:
-            return np.asarray(self.estimator_.decision_function(X))  # type: ignore[attr-defined]
+            ordered = self._in_order_of_fit(X)
+            return np.asarray(self.estimator_.decision_function(ordered))  # type: ignore[attr-defined]
         log_p = better.numpy()
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 

@@ -30,6 +30,7 @@ from shortlist._arrays import (
     to_kind,
 )
 from shortlist._candidates import read_candidates
+from shortlist._frames import check_classes, check_distinct, frame_columns, whole_numbers
 from shortlist._labels import Classes
 from shortlist._order import any_ties, count, order, prefix_to, ties_before
 
@@ -57,6 +58,8 @@ class Ranking:
     [1.0, 1.0]
     """
 
+    columns: list[object] | None = None
+    """The names of the columns, if the scores were a frame."""
     known_masses: Tensor | None = None
     """The sum of each row, where no score is negative and somebody has asked for it."""
 
@@ -93,7 +96,15 @@ class Ranking:
 
         Nothing is sorted before it is asked for, and then only to the depth asked for; the matrix
         itself is not copied. `depth` limits how many labels of a row can ever be listed.
+
+        The columns of a frame that are numbers are put in order: 0, 1, 2, … Other names are kept,
+        and fit and predict match them.
         """
+        columns = frame_columns(scores)
+        if columns is not None:
+            check_distinct(columns, "scores")
+            if classes is not None:
+                check_classes(columns, list(classes))
         dense, bounds = as_bounded_matrix(scores, "scores", "classes")
         n = dense.shape[1]
         if n < 2:
@@ -106,7 +117,10 @@ class Ranking:
         ranking = cls(
             classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense
         )
-        ranking.bounds = bounds
+        ranking.bounds, ranking.columns = bounds, columns
+        numbers = None if columns is None or classes is not None else whole_numbers(columns)
+        if numbers is not None and sorted(numbers) == list(range(n)) != numbers:
+            return ranking.with_columns(np.argsort(numbers).tolist())
         return ranking
 
     @classmethod
@@ -201,6 +215,7 @@ class Ranking:
             dense=None if self._dense is None else pick(self._dense, at),
             listed=None if self._listed is None else (self._listed[0][at], self._listed[1][at]),
         )
+        some.columns = self.columns
         some.known_masses = None if self.known_masses is None else self.known_masses[at]
         return some
 
@@ -211,6 +226,18 @@ class Ranking:
         named = copy(self)
         named.classes = classes
         return named
+
+    def with_columns(self, order: Sequence[int]) -> Ranking:
+        """The same scores with their columns in another order. Classes stay where they are."""
+        assert self._dense is not None
+        if isinstance(self._dense, Picked):
+            dense: Tensor | Picked = Picked(self._dense.matrix[:, order], self._dense.rows)
+        else:
+            dense = self._dense[:, order]
+        moved = Ranking(classes=self.classes, depth=self.depth, kind=self.kind, dense=dense)
+        moved.bounds = self.bounds
+        moved.columns = None if self.columns is None else [self.columns[i] for i in order]
+        return moved
 
     def check_depth(self, size: int, what: str) -> None:
         """Raise if a set of `size` labels cannot be listed."""

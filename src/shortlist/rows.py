@@ -24,6 +24,7 @@ from shortlist.datasets import FeatureFile, load
 from shortlist.datasets._files import read_archive
 from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor
+from shortlist.selectors._inputs import feature_names_of
 
 ENDINGS_IN = (".npz", ".parquet", ".csv")
 BLOCK_ROWS = 50_000
@@ -102,9 +103,7 @@ class Rows:
 
     def in_order_of(self, model: SetPredictor) -> Rows:
         """The same rows with columns in the order of a fitted model."""
-        names = getattr(model, "_feature_names", None)
-        names = getattr(getattr(model, "_inputs", None), "names", names)  # of the paper's selectors
-        return self.for_model(model.classes_, names)
+        return self.for_model(model.classes_, feature_names_of(model))
 
     def for_model(self, classes: NDArray[np.generic], features: list[str] | None) -> Rows:
         """The same rows with columns in the order of a model, by their names, if they have any."""
