@@ -92,11 +92,11 @@ def whole_numbers(names: Sequence[object]) -> list[int] | None:
     return found
 
 
-def check_distinct(names: Sequence[object], what: str) -> None:
+def check_distinct(names: Sequence[object], what: str, verb: str = "have") -> None:
     """Raise if two columns have one name."""
     name, times = max(Counter(map(str, names)).items(), key=itemgetter(1), default=("", 0))
     if times > 1:
-        raise ValueError(f"{what} have two columns named {name!r}; leave one of them out")
+        raise ValueError(f"{what} {verb} two columns named {name!r}; leave one of them out")
 
 
 def column_order(
