@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike, sort_values, to_tensor
-from shortlist._labels import Classes
+from shortlist._labels import Classes, shown
 
 PADDING: frozenset[object] = frozenset({None, -1})
 """What stands where a row has no candidate: after its last one, or in a gap."""
@@ -118,8 +118,9 @@ def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
     unknown = np.flatnonzero((codes < 0) | (codes >= classes.n))
     if len(unknown):
         row, place = divmod(int(np.flatnonzero(real)[unknown[0]]), array.shape[1])
+        given = shown(names[unknown[0]])
         raise ValueError(
-            f"candidate label {names[unknown[0]]!r} at row {row}, place {place} is not one of the "
+            f"candidate label {given} at row {row}, place {place} is not one of the "
             f"{classes.describe()} (-1 or None pads a short row)"
         )
     return torch.from_numpy(index.reshape(array.shape))

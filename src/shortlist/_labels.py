@@ -14,6 +14,8 @@ from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike
 
 Label = object
+LONGEST = 40
+"""So many letters of a label are repeated in a message."""
 
 
 def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
@@ -75,6 +77,16 @@ def _needs_objects(y: Sequence[object]) -> bool:
 def _plain(label: object) -> object:
     """The label as a person writes it: 'a', not np.str_('a')."""
     return label.item() if isinstance(label, np.generic) else label
+
+
+def shown(label: object) -> str:
+    """A label as messages repeat it: cut off where it is long.
+
+    >>> shown("a" * 100)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"
+    """
+    text = repr(label)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 class Classes:
@@ -152,8 +164,8 @@ class Classes:
             )
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             at = int(((index < 0) | (index >= self.n)).nonzero()[0])
-            shown = _plain(label_array(y, name)[at])
-            raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self.describe()}")
+            given = shown(_plain(label_array(y, name)[at]))
+            raise ValueError(f"{name}[{at}] = {given} is not one of the {self.describe()}")
         return index
 
     def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
@@ -176,7 +188,7 @@ class Classes:
         if self.values is None:
             return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
         few: Sequence[object] = self.values[:5].tolist()
-        return f"{self.n} classes: {', '.join(map(repr, few))}{', …' if self.n > 5 else ''}"
+        return f"{self.n} classes: {', '.join(map(shown, few))}{', …' if self.n > 5 else ''}"
 
     def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
         """The user's labels of column indices."""

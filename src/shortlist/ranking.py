@@ -34,6 +34,9 @@ from shortlist._frames import check_classes, check_distinct, frame_columns, whol
 from shortlist._labels import Classes
 from shortlist._order import any_ties, count, order, prefix_to, ties_before
 
+MOST_CLASSES = torch.iinfo(torch.int32).max
+"""Rankings hold labels as int32."""
+
 
 class Ranking:
     """The labels and scores of each row, best first, only as deep as anyone needs.
@@ -158,7 +161,9 @@ class Ranking:
                 "from_candidates needs n_classes (how many classes there are in all), or, for "
                 "labels with names, classes=[...] (all their names)"
             )
-        known = Classes(check_count(n_classes, "n_classes", least=2), classes)
+        if check_count(n_classes, "n_classes", least=2) > MOST_CLASSES:
+            raise ValueError(f"n_classes = {n_classes} is more than labels can be, {MOST_CLASSES}")
+        known = Classes(int(n_classes), classes)
         columns, values = read_candidates(labels, scores, known)
         # A stable sort keeps the order of ties; padding goes last and is cut off where no row
         # needs it.

@@ -21,7 +21,7 @@ from shortlist._candidates import PADDING
 from shortlist._columns import Columns, csv_parts, parquet_parts, parquet_whole, together
 from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
-from shortlist.datasets._files import read_archive
+from shortlist.datasets._files import MOST_CLASSES, read_archive
 from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor
 from shortlist.selectors._inputs import feature_names_of
@@ -99,7 +99,13 @@ class Rows:
             return self.n_classes
         listed = [] if self.labels is None else self.labels
         numbers = [int(v) for row in listed for v in row if v not in PADDING]  # type: ignore[arg-type]
-        return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+        largest = max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+        if largest >= MOST_CLASSES:
+            raise ValueError(
+                f"{self.name}: a label is {largest}, of more than {MOST_CLASSES:,} classes; give "
+                "labels counted from 0, or names"
+            )
+        return 1 + largest
 
     def in_order_of(self, model: SetPredictor) -> Rows:
         """The same rows with columns in the order of a fitted model."""
@@ -225,7 +231,8 @@ def _arrays_of(path: str | os.PathLike[str]) -> Rows:
 
 def _array(file: Path) -> NDArray[np.generic]:
     try:
-        array: NDArray[np.generic] = np.load(file, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # a header may say any shape
+            array: NDArray[np.generic] = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         words = " ".join(str(error).split())[:150]
         raise ValueError(f"{file.name} is not a readable .npy file: {words}") from error
@@ -253,7 +260,20 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
                 f"{name}: {key} has shape {arrays[key].shape}, but there are {len(scores)} rows"
             )
     count = arrays.get("n_classes")
+    if count is not None and (count.ndim or count.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{name}: n_classes must be one integer; got {count.dtype} of shape {count.shape}"
+        )
+    if count is not None and not 2 <= int(count) <= MOST_CLASSES:
+        raise ValueError(
+            f"{name}: n_classes = {int(count)}, but it is from 2 to {MOST_CLASSES:,} in a file"
+        )
     classes = arrays.get("classes")
+    if classes is not None and (classes.ndim != 1 or classes.dtype.kind not in "biufSU"):
+        raise ValueError(
+            f"{name}: classes must be a list of names or numbers; got {classes.dtype} of shape "
+            f"{classes.shape}"
+        )
     y = arrays.get("y")
     names: list[list[object]] | None = None
     if classes is not None and classes.dtype.kind in "US":
