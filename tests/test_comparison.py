@@ -499,9 +499,9 @@ LAC = {"LAC": conformal()}
             lambda: sl.compare(
                 pd.DataFrame(SCORES, columns=list("abcde")),
                 np.array(list("abcde"))[Y],
-                test=(pd.DataFrame(SCORES, columns=list("edcba")), np.array(list("abcde"))[Y]),
+                test=(pd.DataFrame(SCORES, columns=list("edcbz")), np.array(list("abcde"))[Y]),
             ),
-            "test: the scores' columns are ['e', 'd', 'c', 'b', 'a'], but fit saw ['a'",
+            "test: scores lack 'a', which fit saw, and have 'z', which fit did not see",
         ),
     ],
 )

@@ -20,6 +20,8 @@ ROWS: list[tuple[str, set[str]]] = [
         "edges",
         {
             "_arrays",
+            "_array_checks",
+            "_frames",
             "_labels",
             "_lazy",
             "_scratch",

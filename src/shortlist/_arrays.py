@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_tensor, check_unmasked
+
 Array: TypeAlias = "NDArray[np.generic] | Tensor"
 ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
 Kind: TypeAlias = Literal["numpy", "torch"]
@@ -51,7 +53,9 @@ def kind_of(x: object) -> Kind:
 def to_tensor(x: object, name: str) -> Tensor:
     """A tensor over the same memory where that is possible (also a read-only memory map's)."""
     if isinstance(x, Tensor):
+        check_tensor(x, name)
         return x.detach()
+    check_unmasked(x, name)
     if hasattr(x, "toarray"):
         raise ValueError(
             f"{name} are a sparse {type(x).__name__} of shape {getattr(x, 'shape', '?')}; "
@@ -122,7 +126,7 @@ def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple
             f"{name} is empty: shape {tuple(matrix.shape)}, that is (rows, {columns}); "
             "give at least one of each"
         )
-    if matrix.dtype == torch.bool or matrix.is_complex():
+    if matrix.dtype == torch.bool:
         dtype = getattr(x, "dtype", matrix.dtype)  # as the caller knows it
         raise ValueError(f"{name} must hold real numbers; got dtype {dtype}")
     if not matrix.is_floating_point():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike, sort_values, to_tensor
-from shortlist._labels import Classes
+from shortlist._labels import Classes, shown
+
+PADDING: frozenset[object] = frozenset({None, -1})
+"""What stands where a row has no candidate: after its last one, or in a gap."""
 
 
 def read_candidates(
@@ -27,6 +32,8 @@ def read_candidates(
         )
     if not values.is_floating_point():
         values = values.to(torch.float64)
+    if isinstance(labels, Tensor):
+        check_tensor(labels, "labels")
     if isinstance(labels, Tensor) and (classes.values is not None or labels.is_floating_point()):
         labels = labels.detach().cpu().numpy()  # names to look up, or floats to refuse
     if isinstance(labels, Tensor):
@@ -66,13 +73,18 @@ def _pad(
     width = max(map(len, labels), default=0)
     return (
         [[*row, *[None] * (width - len(row))] for row in labels],
-        [[*row, *[0.0] * (width - len(row))] for row in scores],
+        # The score of padding is ignored: a missing one is refused elsewhere only.
+        [
+            [*(math.nan if v is None else v for v in row), *[0.0] * (width - len(row))]
+            for row in scores
+        ],
     )
 
 
 def _label_matrix(labels: ArrayLike) -> NDArray[np.generic]:
     """Labels as an array; from lists of objects, since numpy would write -1 beside "a" as "-1"."""
     if not isinstance(labels, list | tuple):
+        check_present(labels, "labels")
         return np.asarray(labels)
     rows = _rows(labels, "labels")
     lengths = {len(row) for row in rows}
@@ -95,7 +107,7 @@ def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
             f"candidate labels hold floats (first: {array.flat[0]}, dtype {array.dtype}); "
             "give integers, or names and classes=[...]"
         )
-    padding = {None, -1} if -1 not in classes.array().tolist() else {None}
+    padding = PADDING if -1 not in classes.array().tolist() else {None}
     flat = array.reshape(-1).tolist()
     real = np.array([v not in padding for v in flat], dtype=bool)
     names = np.empty(int(real.sum()), dtype=object)
@@ -106,8 +118,9 @@ def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
     unknown = np.flatnonzero((codes < 0) | (codes >= classes.n))
     if len(unknown):
         row, place = divmod(int(np.flatnonzero(real)[unknown[0]]), array.shape[1])
+        given = shown(names[unknown[0]])
         raise ValueError(
-            f"candidate label {names[unknown[0]]!r} at row {row}, place {place} is not one of the "
+            f"candidate label {given} at row {row}, place {place} is not one of the "
             f"{classes.describe()} (-1 or None pads a short row)"
         )
     return torch.from_numpy(index.reshape(array.shape))

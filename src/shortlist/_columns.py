@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist import _scratch
+from shortlist._candidates import PADDING
+from shortlist._frames import check_distinct, whole_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 
 FEATURE = "x_"
 """What the names of features begin with."""
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "#N/A")
+"""What stands for a missing number in a CSV file. As a label, each is one."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +44,75 @@ class Columns:
 
 def csv_parts(file: Path | None, rows: int | None) -> Iterator[Columns]:
     """A CSV file (None: the standard input), at most so many rows at a time."""
-    import pandas as pd
-
     name = "the standard input" if file is None else file.name
     empty = True
     try:
-        with pd.read_csv(
-            sys.stdin if file is None else file, chunksize=rows or sys.maxsize
-        ) as all_:
-            for frame in all_:
-                if frame.empty:
-                    break
+        with _text_of(file) as text:
+            for frame in _frames_of(text, rows, name):
                 empty = False
                 yield _of_frame(frame, name)
     except _Wrong:
         raise
-    except (ValueError, UnicodeDecodeError) as error:  # what pandas raises is a ValueError
+    except (ValueError, csv.Error) as error:  # what pandas raises is a ValueError
         words = " ".join(str(error).split())[:150]
         raise ValueError(f"{name} is not a readable CSV file: {words}") from error
     if empty:
         raise _Wrong(f"{name} has no rows")
+
+
+@contextmanager
+def _text_of(file: Path | None) -> Iterator[TextIO]:
+    if file is None:
+        yield sys.stdin
+        return
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        yield text
+
+
+def _frames_of(text: TextIO, rows: int | None, name: str) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV file as frames. Labels stay text: pandas would take "NA" for a missing
+    value, and "01" for 1."""
+    import pandas as pd
+
+    # pandas renames columns that are there twice or have no name, so that it does not see them.
+    header = next((row for row in csv.reader(text) if row), [])
+    _check_names(header, name)
+    parts = pd.read_csv(
+        text,
+        header=None,
+        names=header,
+        index_col=False,  # else, of rows that are longer than the header, the first value is one
+        dtype={"y": object},
+        keep_default_na=False,
+        na_values={column: list(MISSING) for column in header if column != "y"},
+        chunksize=rows or sys.maxsize,
+    )
+    with parts:
+        while True:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", pd.errors.ParserWarning)
+                    frame = next(parts)
+            except (StopIteration, pd.errors.EmptyDataError):
+                return
+            except pd.errors.ParserWarning:
+                raise _Wrong(
+                    f"{name}: rows have more values than the header has names, {len(header)}; "
+                    "name each column"
+                ) from None
+            if frame.empty:
+                return
+            yield frame
+
+
+def _check_names(names: Sequence[str], name: str) -> None:
+    """Raise if a column has no name, or the name of another."""
+    if "" in names:
+        raise _Wrong(
+            f"{name}: column {list(names).index('')} has no name; name it, or leave it out "
+            "(index=False, if it is an index of pandas)"
+        )
+    check_distinct(names, name, verb="has")
 
 
 def parquet_parts(file: Path, rows: int | None) -> Iterator[Columns]:
@@ -157,6 +213,7 @@ def columns_of_table(table: pa.Table, name: str) -> Columns:
     """What the columns of a table hold; `name` is that of its file."""
     import pyarrow as pa
 
+    _check_names(table.schema.names, name)
     listed = {}
     for field in table.schema:
         kind = field.type
@@ -167,7 +224,7 @@ def columns_of_table(table: pa.Table, name: str) -> Columns:
         ):
             listed[field.name] = _lists_of(table[field.name].combine_chunks(), field.name, name)
     rest = table.drop_columns(list(listed)) if listed else table
-    return _sorted_out(rest.to_pandas(), listed, name)
+    return _sorted_out(rest.to_pandas(), listed, name, as_text=False)
 
 
 def _lists_of(
@@ -184,7 +241,9 @@ def _lists_of(
         raise _Wrong(f"{name}: {what} of row {at} is no list, but missing")
     flat = column.flatten()
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    if flat.null_count or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
+    # A missing score becomes NaN, which padding may have; a missing label is padding itself.
+    gaps = flat.null_count and what == "labels"
+    if gaps or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
         rows: list[list[object]] = column.to_pylist()
         return rows
     matrix: NDArray[np.generic] = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
@@ -198,7 +257,7 @@ def _of_frame(frame: pd.DataFrame, name: str) -> Columns:
         for column in ("scores", "labels", "features")
         if column in frame.columns
     }
-    return _sorted_out(frame.drop(columns=list(listed)), listed, name)
+    return _sorted_out(frame.drop(columns=list(listed)), listed, name, as_text=True)
 
 
 def _json_lists(column: pd.Series, what: str, name: str) -> list[list[object]]:
@@ -218,11 +277,13 @@ def _sorted_out(
     frame: pd.DataFrame,
     listed: Mapping[str, NDArray[np.generic] | Sequence[Sequence[object]]],
     name: str,
+    *,
+    as_text: bool,
 ) -> Columns:
-    """Which column is what."""
+    """Which column is what. `as_text`: labels are text that may stand for numbers."""
     names = [str(column) for column in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    y = frame["y"].to_numpy() if "y" in names else None
+    y = _known_labels(frame["y"], name) if "y" in names else None
     own = [c for c in names if c.startswith(FEATURE)]
     features = _matrix(listed["features"], "features", name) if "features" in listed else None
     if features is None and own:
@@ -237,6 +298,8 @@ def _sorted_out(
             raise _Wrong(
                 f"{name}: row {at} has {len(labels[at])} labels, but {len(scores[at])} scores"
             )
+        if as_text and y is not None and (labels is None or _are_numbers(labels)):
+            y = _numbers_if_whole(y)
         return Columns(name, scores, labels, y, features, own or None, None)
     classes = [c for c in names if c != "y" and not c.startswith(FEATURE)]
     if len(classes) < 2:
@@ -245,15 +308,40 @@ def _sorted_out(
             f"are {len(classes)} of them"
         )
     dense = _numbers(frame, classes, name, "scores")
+    if as_text and y is not None and whole_numbers(classes) is not None:
+        y = _numbers_if_whole(y)
     return Columns(name, dense, None, y, features, own or None, _class_names(classes, y))
 
 
 def _class_names(names: list[str], y: NDArray[np.generic] | None) -> NDArray[np.generic]:
     """The classes by their columns' names: as numbers, if these are what labels are."""
-    numbers = all(name.lstrip("-").isdigit() for name in names)
-    if numbers and (y is None or y.dtype.kind in "iu"):
-        return np.array([int(name) for name in names])
+    if y is None or y.dtype.kind in "iu":
+        return _numbers_if_whole(np.array(names, dtype=object))
     return np.array(names, dtype=np.str_)
+
+
+def _known_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
+    """The labels of the rows, none of which may be missing."""
+    missing = (column.isna() | (column == "")).to_numpy(dtype=bool)
+    if missing.any():
+        raise _Wrong(f"{name}: y of row {int(missing.argmax())} is missing; leave such rows out")
+    return column.to_numpy()
+
+
+def _numbers_if_whole(labels: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Text as integers if each is one as integers are written, and fits; else as strings."""
+    distinct = list(dict.fromkeys(labels.tolist()))
+    numbers = whole_numbers(distinct)
+    if numbers is None or max(map(abs, numbers)) >= 2**63:
+        return labels.astype(np.str_)
+    number = dict(zip(distinct, numbers, strict=True))
+    return np.array([number[label] for label in labels.tolist()], dtype=np.int64)
+
+
+def _are_numbers(labels: NDArray[np.generic] | Sequence[Sequence[object]]) -> bool:
+    """Whether candidates are numbered, not named."""
+    listed = (label for row in labels for label in row if label not in PADDING)
+    return isinstance(next(listed, 0), int | np.integer)
 
 
 def _matrix(

@@ -10,20 +10,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_tensor
 from shortlist._arrays import ArrayLike
 from shortlist._warnings import warn
 
 Label = object
+LONGEST = 40
+"""So many letters of a label are repeated in a message."""
 
 
 def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
     """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
     if isinstance(y, Tensor):
-        array: NDArray[np.generic] = y.detach().cpu().numpy()
+        check_tensor(y, name)
+        # NumPy has no bfloat16; floats are refused below in any case.
+        plain = y.detach().float() if y.is_floating_point() else y.detach()
+        array: NDArray[np.generic] = plain.cpu().numpy()
     elif isinstance(y, list | tuple) and _needs_objects(y):
         array = np.empty(len(y), dtype=object)
         array[:] = y
     else:
+        check_present(y, name)
         try:
             array = np.asarray(y)
         except ValueError as error:
@@ -38,6 +45,16 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
         raise ValueError(
             f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
             f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
+        )
+    # Python has no times as fine as nanoseconds: NumPy gives their counts, which are no labels.
+    counts = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
+    if array.dtype.kind in "cV" or counts:
+        cure = f": {name}.astype(str)?" if counts else ""
+        names = array.dtype.names
+        kind = array.dtype if names is None else f"records with the fields {', '.join(names)}"
+        raise ValueError(
+            f"{name} holds {kind} (first: {array[0]}); labels are integers, strings or other "
+            f"hashables{cure}"
         )
     return array
 
@@ -63,24 +80,14 @@ def _plain(label: object) -> object:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def column_names(scores: object) -> list[str] | None:
-    """The names of a frame's columns, if it has any; numbered columns have none."""
-    columns = list(getattr(scores, "columns", []))
-    return columns if columns and all(isinstance(c, str) for c in columns) else None
+def shown(label: object) -> str:
+    """A label as messages repeat it: cut off where it is long.
 
-
-def check_columns(features: object, known: list[str] | None) -> None:
-    """Raise if a frame's columns are not those that fit saw, in the same order."""
-    names = column_names(features)
-    if names is None or known is None or names == known:
-        return
-    at = next((i for i, (a, b) in enumerate(zip(names, known, strict=False)) if a != b), None)
-    if at is None:  # as_features says that there are more, or fewer
-        return
-    raise ValueError(
-        f"column {at} of features is {names[at]!r}, but fit saw {known[at]!r} there; give the same "
-        "columns in the same order"
-    )
+    >>> shown("a" * 100)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"
+    """
+    text = repr(label)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 class Classes:
@@ -147,6 +154,7 @@ class Classes:
         """Column indices (int64, on `device`) of the labels `y`. Unknown labels are an error, or,
         with `unknown="miss"`, -1, with a warning."""
         if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
+            check_tensor(y, name)
             index = y.detach().to(device=device, dtype=torch.int64)
             if index.ndim != 1:
                 raise _not_one_each(name, tuple(index.shape))
@@ -160,12 +168,12 @@ class Classes:
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             outside = (index < 0) | (index >= self.n)
             at = int(outside.nonzero()[0])
-            shown = _plain(label_array(y, name)[at])
+            first = shown(_plain(label_array(y, name)[at]))
             if unknown != "miss" or bool(outside.all()):
-                raise ValueError(f"{name}[{at}] = {shown!r} is not one of the {self.describe()}")
+                raise ValueError(f"{name}[{at}] = {first} is not one of the {self.describe()}")
             warn(
                 f"{int(outside.sum()):,} of {len(index):,} labels (first: {name}[{at}] = "
-                f"{shown!r}) are of classes that the model does not know; they count as misses, "
+                f"{first}) are of classes that the model does not know; they count as misses, "
                 "since no set can contain them"
             )
             index = torch.where(outside, -1, index)
@@ -191,7 +199,7 @@ class Classes:
         if self.values is None:
             return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
         few: Sequence[object] = self.values[:5].tolist()
-        return f"{self.n} classes: {', '.join(map(repr, few))}{', …' if self.n > 5 else ''}"
+        return f"{self.n} classes: {', '.join(map(shown, few))}{', …' if self.n > 5 else ''}"
 
     def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
         """The user's labels of column indices."""

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._array_checks import check_unmasked
+
 Cost: TypeAlias = (
     "str | Mapping[int, float] | Sequence[float] | NDArray[np.generic] | Callable[[int], float]"
 )
@@ -92,6 +94,7 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
             f"cost must be one of {', '.join(map(repr, NAMED))}, a table by size (a mapping, or a "
             f"list from size 1 on) or a function of the size; got {cost!r}"
         )
+    check_unmasked(cost, "cost")
     listed: list[float] = list(cost)
 
     def from_list(size: int) -> float:

@@ -33,7 +33,9 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
+from shortlist._array_checks import check_present, check_unmasked
 from shortlist._arrays import Array, ArrayLike, check_count, check_probability
+from shortlist._frames import column_names, match_columns
 from shortlist._labels import label_array
 from shortlist._order import best
 from shortlist._settings import seed_of
@@ -41,6 +43,7 @@ from shortlist._tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor, Shortlister
+from shortlist.selectors._inputs import feature_names_of
 from shortlist.selectors._promise import NestedSelector, hold_out
 from shortlist.sets import PredictionSets
 
@@ -158,6 +161,9 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         model.classes_, model.estimator_, model.method_ = classes, estimator, method
         model._means = None
         model.n_features_in_ = int(getattr(estimator, "n_features_in_", 0))
+        names = getattr(estimator, "feature_names_in_", feature_names_of(method))
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
         return model
 
     def _base(self) -> Classifier:
@@ -177,6 +183,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         `sample_weight` is passed on to the classifier; `groups`, the group of each row, to the
         calibration, for promises `by="group"`.
         """
+        check_unmasked(X, "X")
+        check_present(y, "y")
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         validate_data(self, X, skip_check_array=True)
@@ -242,6 +250,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ) -> ShortlistClassifier:
         """Make promises by these rows, which `fit` did not see, in place of those it kept aside."""
         scores = self._checked(X)
+        check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
             raise ValueError(f"{self.method_!r} makes no promise, and cannot be calibrated")
         given = {} if groups is None else {"groups": label_array(groups, "groups")}
@@ -314,12 +323,23 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _filled(self, X: object) -> ArrayLike | None:
         """The features of rows to predict, with what is missing filled in as at fit."""
-        return fill_missing(self._features(X), self._means)
+        return fill_missing(self._features(self._in_order_of_fit(X)), self._means)
+
+    def _in_order_of_fit(self, X: object) -> object:
+        """X with its columns in the order of fit, if they have names."""
+        known = getattr(self, "feature_names_in_", None)
+        given = column_names(X)
+        if known is None or given is None or given == list(known):
+            return X
+        # The classifier has the first word: those of scikit-learn refuse columns in another order.
+        _scores(self.estimator_, X, self.classes_)
+        return match_columns(X, [str(name) for name in known], "X")
 
     def _checked(self, X: object) -> NDArray[np.floating]:
         """The scores of X. What is wrong with X, the classifier says."""
         check_is_fitted(self, "method_")
-        return _scores(self.estimator_, X, self.classes_)
+        check_unmasked(X, "X")
+        return _scores(self.estimator_, self._in_order_of_fit(X), self.classes_)
 
     def _rescored(self, X: object) -> Tensor | None:
         """Log-probabilities for each class, if the method re-scores the classifier's scores."""
@@ -355,6 +375,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Accuracy and mean size at every operating point of the method."""
         scores = self._checked(X)
+        check_present(y, "y")
         return self.method_.frontier(scores, _plain(np.asarray(y)), self._filled(X))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -372,6 +393,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ) -> Path:
         """Write what the model does on these rows, which `fit` did not see, as one page for a
         browser; see `SetPredictor.report` for `title`, `examples` and `overwrite`."""
+        check_present(y, "y")
         scores, labels = self._checked(X), _plain(column_or_1d(y))
         return self.method_.report(scores, labels, self._filled(X), path, **options)  # type: ignore[arg-type]
 
@@ -389,7 +411,8 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "method_")
         better = self._rescored(X)
         if better is None:
-            return np.asarray(self.estimator_.decision_function(X))  # type: ignore[attr-defined]
+            ordered = self._in_order_of_fit(X)
+            return np.asarray(self.estimator_.decision_function(ordered))  # type: ignore[attr-defined]
         log_p = better.numpy()
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
@@ -400,6 +423,7 @@ class ShortlistClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 def _check_weights(weights: ArrayLike, rows: int) -> NDArray[np.generic]:
+    check_present(weights, "sample_weight")
     array = np.asarray(weights)
     if array.shape != (rows,):
         raise ValueError(f"sample_weight must have shape ({rows},); got shape {array.shape}")

@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from shortlist._array_checks import check_present, check_unmasked
 from shortlist._arrays import Array, ArrayLike, as_features, blocks_of, to_kind, to_tensor
 from shortlist._labels import label_array
 from shortlist._order import best
@@ -117,6 +118,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"X has {len(x)} rows, but y {len(labels)} labels; give one each")
             self.n_features_in_ = x.shape[1]
         else:
+            check_unmasked(X, "X")
+            check_present(y, "y")
             array, labels = validate_data(self, X, y, dtype=(np.float64, np.float32, np.float16))
             x = to_tensor(array, "X")
         check_classification_targets(labels)
@@ -162,6 +165,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, Tensor):
             x = as_features(X, columns=self.n_features_in_)
         else:
+            check_unmasked(X, "X")
             array = validate_data(self, X, reset=False, dtype=(np.float64, np.float32, np.float16))
             x = to_tensor(array, "X")
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32

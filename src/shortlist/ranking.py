@@ -30,8 +30,12 @@ from shortlist._arrays import (
     to_kind,
 )
 from shortlist._candidates import read_candidates
+from shortlist._frames import check_classes, check_distinct, frame_columns, whole_numbers
 from shortlist._labels import Classes
 from shortlist._order import any_ties, count, order, prefix_to, ties_before
+
+MOST_CLASSES = torch.iinfo(torch.int32).max
+"""Rankings hold labels as int32."""
 
 
 class Ranking:
@@ -57,6 +61,8 @@ class Ranking:
     [1.0, 1.0]
     """
 
+    columns: list[object] | None = None
+    """The names of the columns, if the scores were a frame."""
     known_masses: Tensor | None = None
     """The sum of each row, where no score is negative and somebody has asked for it."""
     rounding: float = 0.0
@@ -96,7 +102,15 @@ class Ranking:
 
         Nothing is sorted before it is asked for, and then only to the depth asked for; the matrix
         itself is not copied. `depth` limits how many labels of a row can ever be listed.
+
+        The columns of a frame that are numbers are put in order: 0, 1, 2, … Other names are kept,
+        and fit and predict match them.
         """
+        columns = frame_columns(scores)
+        if columns is not None:
+            check_distinct(columns, "scores")
+            if classes is not None:
+                check_classes(columns, list(classes))
         dense, bounds = as_bounded_matrix(scores, "scores", "classes")
         n = dense.shape[1]
         if n < 2:
@@ -109,7 +123,10 @@ class Ranking:
         ranking = cls(
             classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense
         )
-        ranking.bounds = bounds
+        ranking.bounds, ranking.columns = bounds, columns
+        numbers = None if columns is None or classes is not None else whole_numbers(columns)
+        if numbers is not None and sorted(numbers) == list(range(n)) != numbers:
+            return ranking.with_columns(np.argsort(numbers).tolist())
         return ranking
 
     @classmethod
@@ -147,7 +164,9 @@ class Ranking:
                 "from_candidates needs n_classes (how many classes there are in all), or, for "
                 "labels with names, classes=[...] (all their names)"
             )
-        known = Classes(check_count(n_classes, "n_classes", least=2), classes)
+        if check_count(n_classes, "n_classes", least=2) > MOST_CLASSES:
+            raise ValueError(f"n_classes = {n_classes} is more than labels can be, {MOST_CLASSES}")
+        known = Classes(int(n_classes), classes)
         columns, values = read_candidates(labels, scores, known)
         # A stable sort keeps the order of ties; padding goes last and is cut off where no row
         # needs it.
@@ -205,6 +224,7 @@ class Ranking:
             dense=None if self._dense is None else pick(self._dense, at),
             listed=None if listed is None else (listed[0][at], listed[1][at]),
         )
+        some.columns = self.columns
         some.known_masses = None if self.known_masses is None else self.known_masses[at]
         some.rounding = self.rounding
         return some
@@ -252,6 +272,18 @@ class Ranking:
         named = copy(self)
         named.classes = classes
         return named
+
+    def with_columns(self, order: Sequence[int]) -> Ranking:
+        """The same scores with their columns in another order. Classes stay where they are."""
+        assert self._dense is not None
+        if isinstance(self._dense, Picked):
+            dense: Tensor | Picked = Picked(self._dense.matrix[:, order], self._dense.rows)
+        else:
+            dense = self._dense[:, order]
+        moved = Ranking(classes=self.classes, depth=self.depth, kind=self.kind, dense=dense)
+        moved.bounds = self.bounds
+        moved.columns = None if self.columns is None else [self.columns[i] for i in order]
+        return moved
 
     def check_depth(self, size: int, what: str) -> None:
         """Raise if a set of `size` labels cannot be listed."""

@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._candidates import PADDING
 from shortlist._columns import Columns, csv_parts, parquet_parts, parquet_whole, together
 from shortlist._sets_out import STANDARD
 from shortlist.datasets import FeatureFile, load
-from shortlist.datasets._files import read_archive
+from shortlist.datasets._files import MOST_CLASSES, read_archive
 from shortlist.ranking import Ranking
 from shortlist.selectors import SetPredictor
+from shortlist.selectors._inputs import feature_names_of
 
 ENDINGS_IN = (".npz", ".parquet", ".csv")
 BLOCK_ROWS = 50_000
@@ -83,27 +85,31 @@ class Rows:
         assert self.labels is not None
         if isinstance(self.labels, np.ndarray):
             return self.labels.dtype.kind in "iu"
-        first = next((label for row in self.labels for label in row), 0)
-        return isinstance(first, int | np.integer)
+        labels = (label for row in self.labels for label in row if label not in PADDING)
+        return isinstance(next(labels, 0), int | np.integer)
 
     def _named_labels(self) -> list[str]:
         """All names that occur, in order: those of candidates, and of right labels."""
         assert self.labels is not None
-        found = {str(label) for row in self.labels for label in row if label is not None}
+        found = {str(label) for row in self.labels for label in row if label not in PADDING}
         return sorted(found if self.y is None else found | {str(label) for label in self.y})
 
     def _count(self) -> int:
         if self.n_classes is not None:
             return self.n_classes
         listed = [] if self.labels is None else self.labels
-        numbers = [int(v) for row in listed for v in row]  # type: ignore[arg-type]
-        return 1 + max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+        numbers = [int(v) for row in listed for v in row if v not in PADDING]  # type: ignore[arg-type]
+        largest = max([*numbers, -1 if self.y is None else int(np.max(self.y))])
+        if largest >= MOST_CLASSES:
+            raise ValueError(
+                f"{self.name}: a label is {largest}, of more than {MOST_CLASSES:,} classes; give "
+                "labels counted from 0, or names"
+            )
+        return 1 + largest
 
     def in_order_of(self, model: SetPredictor) -> Rows:
         """The same rows with columns in the order of a fitted model."""
-        names = getattr(model, "_feature_names", None)
-        names = getattr(getattr(model, "_inputs", None), "names", names)  # of the paper's selectors
-        return self.for_model(model.classes_, names)
+        return self.for_model(model.classes_, feature_names_of(model))
 
     def for_model(self, classes: NDArray[np.generic], features: list[str] | None) -> Rows:
         """The same rows with columns in the order of a model, by their names, if they have any."""
@@ -225,7 +231,8 @@ def _arrays_of(path: str | os.PathLike[str]) -> Rows:
 
 def _array(file: Path) -> NDArray[np.generic]:
     try:
-        array: NDArray[np.generic] = np.load(file, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # a header may say any shape
+            array: NDArray[np.generic] = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         words = " ".join(str(error).split())[:150]
         raise ValueError(f"{file.name} is not a readable .npy file: {words}") from error
@@ -253,7 +260,20 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
                 f"{name}: {key} has shape {arrays[key].shape}, but there are {len(scores)} rows"
             )
     count = arrays.get("n_classes")
+    if count is not None and (count.ndim or count.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{name}: n_classes must be one integer; got {count.dtype} of shape {count.shape}"
+        )
+    if count is not None and not 2 <= int(count) <= MOST_CLASSES:
+        raise ValueError(
+            f"{name}: n_classes = {int(count)}, but it is from 2 to {MOST_CLASSES:,} in a file"
+        )
     classes = arrays.get("classes")
+    if classes is not None and (classes.ndim != 1 or classes.dtype.kind not in "biufSU"):
+        raise ValueError(
+            f"{name}: classes must be a list of names or numbers; got {classes.dtype} of shape "
+            f"{classes.shape}"
+        )
     y = arrays.get("y")
     names: list[list[object]] | None = None
     if classes is not None and classes.dtype.kind in "US":
@@ -262,7 +282,7 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
         if labels is not None and labels.dtype.kind in "iu":
             names = _names_of(labels, classes, name)
     return Rows(
-        scores if names is None else _trimmed(scores, names),
+        scores,
         labels if names is None else names,
         y,
         arrays.get("features"),
@@ -300,14 +320,14 @@ def _named(y: NDArray[np.generic], classes: NDArray[np.generic], name: str) -> N
 def _names_of(
     labels: NDArray[np.generic], classes: NDArray[np.generic], name: str
 ) -> list[list[object]]:
+    """The names of candidates, with None where -1 pads: each stays beside its score."""
     numbers = np.asarray(labels).astype(np.int64)
-    if numbers.max(initial=-1) >= len(classes):
+    wrong = (numbers < -1) | (numbers >= len(classes))
+    if wrong.any():
+        row, place = (int(i) for i in np.argwhere(wrong)[0])
         raise ValueError(
-            f"{name}: a label is {numbers.max()}, but there are {len(classes)} classes"
+            f"{name}: a label is {numbers[row, place]} (row {row}, place {place}), but there are "
+            f"{len(classes)} classes, counted from 0 (-1 pads a short row)"
         )
-    return [[classes[i] for i in row if i >= 0] for row in numbers.tolist()]
-
-
-def _trimmed(scores: NDArray[np.generic], listed: list[list[object]]) -> list[list[object]]:
-    """The scores of candidates without those that pad."""
-    return [row[: len(names)] for row, names in zip(scores.tolist(), listed, strict=True)]
+    names: list[object] = [*classes, None]
+    return [[names[i] for i in row] for row in numbers.tolist()]

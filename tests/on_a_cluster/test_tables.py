@@ -132,8 +132,10 @@ NAN = float("nan")
         ([], [], "there are no candidates"),
         ([-1, -1], [0.5, 0.2], "there are no candidates"),
         ([1, 0], [0.5, NAN], "scores hold nan at place 1"),
+        ([1, 0], [0.5, None], "scores hold (nan|None) at place 1"),
         ([1, -1], [0.5, NAN], None),
-        ([1, -1], [0.5, None], "scores hold None at place 1"),
+        ([1, -1], [0.5, None], None),
+        ([-1, 1], [None, 0.5], None),
     ],
 )
 def test_lists_that_do_not_fit_together_are_bad_rows(

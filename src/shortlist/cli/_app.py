@@ -20,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Scores in; out comes the shortest list of labels that still holds the right one.",
 )
+LONGEST = 900
+"""So many letters of a message are printed: a file's own text may be in it."""
 _debugging = False
 
 
@@ -89,7 +91,7 @@ def _for_a_shell(words: str) -> str:
     words = " ".join(words.split())
     for python, shell in IN_A_SHELL.items():
         words = words.replace(python, shell)
-    return words
+    return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
 
 
 @contextmanager
@@ -111,6 +113,8 @@ def errors_in_one_line() -> Iterator[None]:
         # Of errors that were written for people, the words are enough.
         known = isinstance(error, ValueError | OSError | ImportError)
         words = _for_a_shell(str(error))
+        if isinstance(error, MemoryError):
+            known, words = True, f"there is not enough memory: {words or 'none is left'}"
         typer.echo(f"shortlist: {words if known else f'{type(error).__name__}: {words}'}", err=True)
         raise typer.Exit(1) from error
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from shortlist._arrays import ArrayLike, as_features, check_count, check_probability, row_index
+from shortlist._frames import column_names, match_columns
 from shortlist._labels import label_array
 from shortlist._settings import seed_of
 from shortlist._warnings import warn
@@ -174,7 +175,8 @@ def _read(
         judged, _ = reader._labelled(test_scores, test_y)
         test_x = None
         if x is not None:
-            test_x = as_features(test_features, rows=len(judged), columns=x.shape[1])
+            matched = match_columns(test_features, column_names(features), "features")
+            test_x = as_features(matched, rows=len(judged), columns=x.shape[1])
     except ValueError as error:
         raise ValueError(f"test: {error}") from error
     return all_rows, (judged, label_array(test_y), test_x), None

@@ -22,6 +22,8 @@ DataFile: TypeAlias = FeatureFile | CandidateFile | ScoreFile
 Kind: TypeAlias = Literal["features", "candidates", "scores"]
 Arrays: TypeAlias = "dict[str, NDArray[np.generic]]"
 
+MOST_CLASSES = 10_000_000
+"""A label in a file above this is taken for a mistake: room is made for each class."""
 PARTS = ("fit", "select", "test")
 NEEDED: dict[str, tuple[str, ...]] = {
     "features": tuple(f"{letter}_{part}" for part in PARTS for letter in "xy"),
@@ -306,6 +308,11 @@ def _classes(name: str, arrays: Arrays, keys: list[str], padded: str = "") -> ND
             raise ValueError(
                 f"{name} has labels up to {largest}, but n_classes = {count.tolist()}; "
                 f"it must be an integer of at least {largest + 1}"
+            )
+        if int(count) > MOST_CLASSES:
+            raise ValueError(
+                f"{name} has labels up to {largest} and n_classes = {int(count)}, more than "
+                f"{MOST_CLASSES:,}; give labels counted from 0, or classes"
             )
         return np.arange(int(count))
     if classes.ndim != 1 or largest >= len(classes):

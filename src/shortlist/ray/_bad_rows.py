@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._candidates import PADDING
 from shortlist._warnings import warn
 from shortlist.rows import Rows, counts_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-PADDING: frozenset[object] = frozenset({None, -1})
-"""What stands where a list of candidates has ended."""
 
 
 def warn_of_bad_rows(count: int) -> None:
@@ -120,7 +117,7 @@ def _wrong_lists(
     for i, row in enumerate(rows):
         for place, value in enumerate(row):
             ended = labels is not None and labels[i][place] in PADDING
-            if value is None or not (ended or np.isfinite(value)):  # type: ignore[call-overload]
+            if not ended and (value is None or not np.isfinite(value)):  # type: ignore[call-overload]
                 found[i] = f"{name} hold {value} at place {place}"
                 break
     return found

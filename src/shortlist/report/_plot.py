@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom, binom
 
 from shortlist._arrays import ArrayLike, as_features, check_probability
+from shortlist._frames import match_columns
 from shortlist.guarantee import promised_rank
 from shortlist.ranking import Ranking
 from shortlist.report._points import TARGETS, can_promise, promised
 from shortlist.selectors import SetPredictor
+from shortlist.selectors._inputs import feature_names_of
 from shortlist.selectors._promise import NestedSelector
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def plot_promise(
             f"this {type(model).__name__} is not calibrated, and promises no accuracy that could "
             "be drawn; call calibrate(scores, y) first, with rows of their own"
         )
-    x = None if features is None else as_features(features, rows=len(ranking))
+    matched = match_columns(features, feature_names_of(model), "features")
+    x = None if matched is None else as_features(matched, rows=len(ranking))
     found = promised(model, ranking, index, x, asked)
     levels = np.array([a for a, one in zip(asked, found, strict=True) if one is not None])
     if not len(levels):

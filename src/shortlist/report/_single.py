@@ -9,12 +9,14 @@ import numpy as np
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike, as_features, check_probability
-from shortlist._labels import check_columns, label_array
+from shortlist._frames import match_columns
+from shortlist._labels import label_array
 from shortlist.comparison import ACCURACIES, Comparison, Fitted, Rows, measured_at
 from shortlist.families import TopK
 from shortlist.ranking import Ranking
 from shortlist.report._points import can_promise
 from shortlist.selectors import FixedSelector, SetPredictor
+from shortlist.selectors._inputs import feature_names_of
 
 FIXED = "lists of one length"
 LENGTHS = 60
@@ -49,8 +51,8 @@ def judge(
     ranking, _ = model._labelled(scores, y)
     x: Tensor | None = None
     if features is not None:
-        check_columns(features, getattr(model, "_feature_names", None))
-        x = as_features(features, rows=len(ranking))
+        matched = match_columns(features, feature_names_of(model), "features")
+        x = as_features(matched, rows=len(ranking))
     rows: Rows = (ranking, label_array(y), x)
     calibrated = getattr(model, "_calibration", None)
     kept = f"{len(calibrated):,} rows to calibrate, " if calibrated is not None else ""

@@ -14,7 +14,8 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from shortlist._arrays import ArrayLike
-from shortlist._labels import Classes, column_names, label_array
+from shortlist._frames import are_numbered, check_classes, classes_of_columns, column_order
+from shortlist._labels import Classes, label_array
 from shortlist._warnings import warn
 from shortlist.families import Family
 from shortlist.frontier import Frontier
@@ -44,6 +45,8 @@ class SetPredictor(BaseEstimator, ABC):
     _classes: Classes
     _seen: Seen | None = None
     """The rows that were learned from."""
+    _score_columns: list[str] | None
+    """The names of the score columns, if fit saw a frame."""
 
     @abstractmethod
     def fit(
@@ -248,20 +251,14 @@ class SetPredictor(BaseEstimator, ABC):
         """Begin a fit: the ranking, the label indices, and what the scores are."""
         ranking = as_ranking(scores)
         if classes is not None:
-            names, given = column_names(scores), label_array(classes, "classes").tolist()
-            if names is not None and names != given and set(names) == set(given):
-                raise ValueError(
-                    f"the scores' columns are {names}, but classes = {given}; leave classes out, "
-                    "or give it in that order"
-                )
-            ranking = self._named(ranking, Classes(ranking.n_classes, classes))
+            given = Classes(ranking.n_classes, classes)
+            if ranking.columns is not None:
+                check_classes(ranking.columns, given.array().tolist())
+            ranking = self._named(ranking, given)
         elif ranking.classes.values is None:
-            names = column_names(scores)
-            # A frame of scores names its columns; integer labels count them all the same.
-            named = names is not None and label_array(y).dtype.kind not in "iub"
-            ranking = ranking.with_classes(
-                Classes.infer(y, ranking.n_classes, names if named else None)
-            )
+            columns = ranking.columns
+            named = None if columns is None else classes_of_columns(columns, label_array(y))
+            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, named))
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
         return ranking, index, score_type(ranking, self.score_type)
 
@@ -269,6 +266,9 @@ class SetPredictor(BaseEstimator, ABC):
         """End a fit: called last, so that a fit that fails leaves no half-fitted model."""
         self._classes, self.score_type_ = ranking.classes, kind
         self.classes_ = ranking.classes.array()
+        columns = ranking.columns
+        named = columns is not None and not are_numbered(columns)
+        self._score_columns = [str(name) for name in columns or []] if named else None
 
     def _ranking(self, scores: ArrayLike | Ranking) -> Ranking:
         """The ranking of rows to predict, checked against what fit saw."""
@@ -276,19 +276,23 @@ class SetPredictor(BaseEstimator, ABC):
             raise NotFittedError(
                 f"this {type(self).__name__} is not fitted yet; call fit(scores, y) first"
             )
-        ranking = as_ranking(scores)
+        ranking = self._in_order_of_fit(as_ranking(scores))
         if ranking.n_classes != self._classes.n:
             raise ValueError(
                 f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}; "
                 "give a column for each, in the same order"
             )
-        names, known = column_names(scores), self._classes.array().tolist()
-        if names is not None and names != known and set(names) == set(known):
-            raise ValueError(
-                f"the scores' columns are {names}, but fit saw {known}; give them in that order"
-            )
         check_kind(ranking, getattr(self, "score_type_", "logits"))
         return self._named(ranking, self._classes)
+
+    def _in_order_of_fit(self, ranking: Ranking) -> Ranking:
+        """The ranking with its columns in the order of fit, if they have names."""
+        if ranking.columns is None:
+            return ranking
+        known = getattr(self, "_score_columns", None)
+        seen = self._classes.array().tolist() if known is None else known
+        order = column_order(ranking.columns, seen, "scores", strict=known is not None)
+        return ranking if order is None else ranking.with_columns(order)
 
     def _named(self, ranking: Ranking, classes: Classes) -> Ranking:
         """The ranking with its columns named, unless it names them otherwise itself."""

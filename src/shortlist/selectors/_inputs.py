@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from shortlist._arrays import ArrayLike, as_features, check_choice, check_count
-from shortlist._labels import check_columns, column_names
+from shortlist._frames import column_names, match_columns
 from shortlist._lazy import Matrix, side_by_side, stored
 from shortlist.ranking import Ranking
 from shortlist.scores import ScoreType
 from shortlist.selectors._large import log_proba_of
+
+
+def feature_names_of(model: object) -> list[str] | None:
+    """The names of the features that a model was fitted with, whichever method it is."""
+    inputs = getattr(model, "_inputs", None)
+    names: list[str] | None = getattr(model, "_feature_names", None)
+    return getattr(inputs, "names", names)
+
 
 INPUTS = ("features", "scores", "both")
 
@@ -49,8 +57,8 @@ class SelectorInputs:
                     f"features are missing: fit saw {self.n_features} of them; "
                     "give features=... here too"
                 )
-            check_columns(features, self.names)
-            parts.append(as_features(features, rows=len(ranking), columns=self.n_features))
+            matched = match_columns(features, self.names, "features")
+            parts.append(as_features(matched, rows=len(ranking), columns=self.n_features))
         if self.inputs != "features":
             parts.append(stored(log_proba_of(ranking, self.score_type, self.score_depth)))
         return parts[0] if len(parts) == 1 else side_by_side(*parts)

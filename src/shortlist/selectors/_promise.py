@@ -29,7 +29,7 @@ from shortlist._arrays import (
     row_index,
     to_kind,
 )
-from shortlist._labels import check_columns, column_names
+from shortlist._frames import column_names, match_columns
 from shortlist._lazy import Matrix, some
 from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
@@ -415,8 +415,8 @@ class NestedSelector(SetPredictor):
         """Features of the rows, checked; a frame's columns are those of fit, in that order."""
         if features is None:
             return None
-        check_columns(features, getattr(self, "_feature_names", None))
-        return as_features(features, rows=len(ranking))
+        matched = match_columns(features, getattr(self, "_feature_names", None), "features")
+        return as_features(matched, rows=len(ranking))
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None

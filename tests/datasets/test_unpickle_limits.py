@@ -1,0 +1,152 @@
+"""No pickle makes the reader work, or hold, more than its own length warrants."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import tracemalloc
+
+import archives
+import pytest
+
+from shortlist.datasets._unpickle import Refused, read_plain
+
+SECONDS, BYTES = 1.0, 100_000_000
+
+
+def doubled(pair: bytes, times: int = 26) -> bytes:
+    """A container of two references to the one before, `times` times over."""
+    steps = [pair.replace(b"h", b"h" + bytes([i])) + b"q" + bytes([i + 1]) + b"0"
+             for i in range(times)]  # fmt: skip
+    return b")q\x000" + b"".join(steps) + b"h" + bytes([times])
+
+
+TUPLES = doubled(b"hh\x86")
+LISTS = doubled(b"](hhe")
+DTYPE = b"cnumpy\ndtype\n"
+LONG_TEXT = b"X" + struct.pack("<I", 20_000) + b"a" * 20_000 + b"q\x00"
+MANY_ITEMS = b"](" + b"K\x01" * 10_000 + b"eq\x00"
+HUGE_NUMBER = b"\x8b" + struct.pack("<i", 20_000) + b"\x7f" * 20_000 + b"q\x00"
+ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntVb\ntR"
+
+BOMBS = {
+    "key of nested tuples": b"}" + TUPLES + b"Ns.",
+    "keys of nested tuples": b"}(" + TUPLES + b"Nu.",
+    "dictionary of nested tuples": b"(" + TUPLES + b"Nd.",
+    "set of nested tuples": b"\x8f(" + TUPLES + b"\x90.",
+    "frozen set of nested tuples": b"(" + TUPLES + b"\x91.",
+    "set, called": b"c__builtin__\nset\n(](" + TUPLES + b"etR.",
+    "dictionary, called": b"c__builtin__\ndict\n(](" + TUPLES + b"N\x86etR.",
+    "nested tuples": TUPLES + b".",
+    "nested lists": LISTS + b".",
+    "nested dictionaries": doubled(b"}(K\x01hK\x02hu") + b".",
+    "type of nested tuples": DTYPE + b"(" + TUPLES + b"tR.",
+    "state of nested tuples": DTYPE + b"(Vu1\ntR(N" + TUPLES + b"tb.",
+    "array state of nested tuples": ARRAY + TUPLES + b"b.",
+    "persistent": TUPLES + b"Q.",
+    "encoding of nested tuples": b"c_codecs\nencode\n(" + TUPLES + b"Vlatin1\ntR.",
+    "shape of huge numbers": ARRAY
+    + b"(I1\n(" + HUGE_NUMBER + b"h\x00" * 10_000 + b"t" + DTYPE + b"(Vu1\ntRI0\nU\x00tb.",
+    "huge key": b"}(" + HUGE_NUMBER + b"N" + b"h\x00N" * 20_000 + b"u.",
+    "colliding keys": b"}("
+    + b"".join(b"\x8a\x0a" + ((2**61 - 1) * i + 7).to_bytes(10, "little") + b"N"
+               for i in range(1, 9000))
+    + b"u.",
+    "lists copied": MANY_ITEMS + b"0](" + b"c__builtin__\nlist\n(h\x00tR" * 4000 + b"e.",
+    "tuples copied": MANY_ITEMS + b"0](" + b"c__builtin__\ntuple\n(h\x00tR" * 4000 + b"e.",
+    "text encoded": LONG_TEXT + b"0](" + b"c_codecs\nencode\n(h\x00Vlatin1\ntR" * 9000 + b"e.",
+    "text repeated": LONG_TEXT + b"0](" + b"h\x00" * 50_000 + b"e.",
+    "same object": LONG_TEXT + b"0](h\x00" + b"2" * 100_000 + b"e.",
+    "deep lists": b"]" * 100_000 + b"a" * 99_999 + b".",
+    "deep tuples": b")" + b"\x85" * 50_000 + b".",
+    "deep key": b"})" + b"\x85" * 50_000 + b"Ns.",
+    "circle": b"]q\x00h\x00a.",
+    "circle of tuples": b"]q\x00(h\x00h\x00ta.",
+    "growing circle": b"]q\x00(" + b"h\x00" * 50_000 + b"e.",
+    "long number": b"\x8b\xff\xff\xff\x7f" + b"\x01" * 100 + b".",
+    "long digits": b"L" + b"9" * 50_000 + b"L\n.",
+    "long text": b"\x8d" + struct.pack("<Q", 2**62) + b"a.",
+    "long bytes": b"\x8e" + struct.pack("<Q", 2**40) + b"a.",
+    "long buffer": b"\x96" + struct.pack("<Q", 2**40) + b"a.",
+    "long frame": b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"N.",
+    "far memo": b"]r\xff\xff\xff\x7f.",
+    "marks": b"(" * 50_000 + b".",
+}  # fmt: skip
+
+
+def measured(content: bytes) -> tuple[object, float, int]:
+    """What came of a pickle, the seconds that it took, and the most bytes that it held."""
+    tracemalloc.start()
+    begun = time.process_time()
+    try:
+        result: object = read_plain(content)
+    except ValueError as error:
+        result = error
+    seconds = time.process_time() - begun
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, seconds, held
+
+
+@pytest.mark.parametrize("name", list(BOMBS))
+@pytest.mark.timeout(20)
+def test_a_bomb_is_refused_quickly(name: str) -> None:
+    result, seconds, held = measured(BOMBS[name])
+    assert isinstance(result, ValueError)
+    assert len(str(result).splitlines()) == 1
+    assert len(str(result)) < 300
+    assert seconds < SECONDS
+    assert held < BYTES
+
+
+def test_a_bomb_says_what_is_wrong_with_it() -> None:
+    for name, words in {
+        "key of nested tuples": "key of type tuple",
+        "deep lists": "nested more than",
+        "nested tuples": "repeats its parts",
+        "lists copied": "copies its parts",
+        "long digits": "not a readable pickle",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            read_plain(BOMBS[name])
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """The pickle with some bytes changed, moved, repeated or left out."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 6)):
+        at, length = rng.randrange(len(changed)), rng.randint(1, 40)
+        piece = bytes(changed[at : at + length])
+        where = rng.randrange(len(changed))
+        what = rng.randrange(5)
+        if what == 0:
+            changed[at] = rng.randrange(256)
+        elif what == 1:
+            changed[where:where] = piece * rng.randint(1, 50)
+        elif what == 2:
+            del changed[at : at + length]
+        elif what == 3:
+            changed[at:at] = bytes(rng.choices(b"hq(tuaesd2}])\x85\x86\x87R.0\x94\x00\x01", k=20))
+        else:
+            changed[at : at + 4] = struct.pack("<I", rng.choice([0, 255, 2**31 - 1, 2**32 - 1]))
+    return bytes(changed) or b"."
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.study)])
+def test_mutations_of_a_true_archive_finish_quickly(count: int) -> None:
+    rng = random.Random(0)
+    originals = list((archives.cifar10() | archives.cifar100()).values())
+    read = 0
+    for _ in range(count):
+        result, seconds, held = measured(mutated(rng.choice(originals), rng))
+        assert seconds < SECONDS
+        assert held < BYTES
+        if isinstance(result, ValueError):
+            assert len(str(result).splitlines()) == 1
+            assert isinstance(result, Refused) or "not a readable pickle" in str(result)
+        else:
+            read += 1
+            repr(result)
+    assert 0 < read < count
