@@ -1,5 +1,6 @@
 # make demo    the main job, with no arguments
 # make test    all tests
+# make study   long statistical studies, fuzzers and a stress run (about two hours)
 # make docs    the documentation, in site/
 # make bench   speed and memory beside the peers' (an environment of their own, in .venv-peers)
 # make setup   the environment alone, in .venv
@@ -9,13 +10,20 @@ DONE := .venv/.complete
 PEERS := .venv-peers/.complete
 SPEED := benchmarks/speed
 
-.PHONY: demo test lint types docs format bench bench-table setup constraints clean
+.PHONY: demo test study lint types docs format bench bench-table setup constraints clean
 
 demo: $(DONE)
 	$(BIN)/shortlist demo
 
 test: $(DONE)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# What takes too long for every change: accuracies over many calibrations (pasted into
+# docs/reliability.md), thousands of damaged files, threads and processes for five minutes.
+study: $(DONE)
+	$(BIN)/python benchmarks/reliability.py --paste
+	$(BIN)/python benchmarks/stress.py
+	$(BIN)/python -m pytest -m study --timeout 7200 -s
 
 lint: $(DONE)
 	$(BIN)/ruff check .

@@ -302,3 +302,22 @@ def test_cluster(tmp_path: Path) -> None:
     for work in ("calibrate", "predict, plain", "predict, one worker", "predict"):
         assert f"{work}: {found[work]['seconds']:.1f} s" in printed
     assert "60,000 sets in" in printed
+
+
+def test_reliability() -> None:
+    """Every method in every world, once; a mean of one draw says nothing of the accuracy."""
+    module = runpy.run_path(str(BENCHMARKS / "reliability.py"))
+    rows, worlds = module["Rows"], module["WORLDS"]
+    whole = worlds["ties between rows"](np.random.default_rng(0), 900)
+    learn, pool = whole[slice(0, 300)], whole[slice(300, None)]
+    assert isinstance(learn, rows)
+    for name in ("lac", "raps, randomized", "Shortlister, sizes", "lac, delta = 0.1"):
+        method = module["METHODS"][name]
+        found = dict(module["repeat"](method, learn, pool, (60,), 2))
+        assert len(found[60]) == 2
+        assert min(found[60]) > 0.6
+        assert module["cell"](method, found[60])[0]
+    text, fine = module["cell"](module["METHODS"]["lac"], [0.8, 0.81, 0.79])
+    assert text.startswith("0.8000 ±")
+    assert not fine
+    assert module["cell"](module["METHODS"]["lac"], []) == ("refused", True)
