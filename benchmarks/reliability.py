@@ -116,7 +116,7 @@ class Method:
     make: Callable[[], sl.SetPredictor]
     asked: dict[str, object]
     share_below: bool = False
-    """Whether the accuracy is to be kept in a share 1 - delta of the calibrations, not on average."""
+    """Whether a share 1 - delta of the calibrations must keep the accuracy, not their mean."""
 
 
 def conformal(score: str, **how: object) -> Callable[[], sl.SetPredictor]:
