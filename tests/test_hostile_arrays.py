@@ -31,6 +31,11 @@ LABELS = np.array([[0, 1, 2], [2, 1, 0]])
         ({"classes": [["a"], ["b"], ["c"]]}, r"classes must be .*shape \(3, 1\)"),
         ({"classes": np.zeros(3, "M8[s]")}, r"classes must be .*datetime64\[s\]"),
         ({"y": [[0], [1]]}, "one label for each row"),
+        ({"y": np.zeros(2, "V4")}, r"y must hold labels, names or numbers; got \|V4"),
+        (
+            {"y": np.zeros(2, "m8[s]")},
+            r"y must hold labels, names or numbers; got timedelta64\[s\]",
+        ),
         ({"y": 3}, r"y has shape \(\)"),
     ],
 )
@@ -71,3 +76,12 @@ def test_long_labels_are_cut_in_messages() -> None:
     with pytest.raises(ValueError, match="is not one of") as caught:
         sl.Ranking.from_candidates([["a" * 5000]], [[0.5]], classes=["a", "b", "c"])
     assert len(str(caught.value)) < 300
+
+
+def test_huge_scores_warn_of_nothing() -> None:
+    """Their sums overflow, which says only that they are no probabilities."""
+    scores = np.tile([[1e308, 1.7e308, 0.5]], (40, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = sl.SplitConformal("topk", accuracy=0.7).fit(scores, np.arange(40) % 3)
+    assert model.score_type_ == "logits"

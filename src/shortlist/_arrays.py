@@ -227,7 +227,8 @@ def wide_sums(x: Tensor) -> Tensor:
     """
     if x.is_cuda or x.dtype not in (torch.float32, torch.float64):
         return x.sum(dim=1, keepdim=True, dtype=torch.float64)
-    return torch.from_numpy(x.numpy().sum(axis=1, keepdims=True, dtype=np.float64))
+    with np.errstate(over="ignore"):  # an infinite sum is one, on a GPU too
+        return torch.from_numpy(x.numpy().sum(axis=1, keepdims=True, dtype=np.float64))
 
 
 def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Result]:

@@ -275,6 +275,8 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Rows:
             f"{classes.shape}"
         )
     y = arrays.get("y")
+    if y is not None and y.dtype.kind not in "biufSU":
+        raise ValueError(f"{name}: y must hold labels, names or numbers; got {y.dtype}")
     names: list[list[object]] | None = None
     if classes is not None and classes.dtype.kind in "US":
         if y is not None and y.dtype.kind in "iu":
