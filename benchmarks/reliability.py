@@ -307,7 +307,7 @@ def main() -> None:
     for name, (table, _) in tables.items():
         print(f"\n{table}")
         if given.paste:
-            paste(name, table)
+            paste(name, f"{given.repetitions} calibrations for each cell:\n\n{table}")
     short = sum(count for _, count in tables.values())
     print(f"\n{short} of the cells are more than three standard errors below what is guaranteed")
     raise SystemExit(short > 0)
