@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -101,6 +102,15 @@ def test_scores_in_another_order_keep_their_accuracy() -> None:
     for given in (frame, frame.to_numpy()):
         model = sl.SplitConformal("lac", accuracy=0.8).fit(given, Y)
         assert model.predict_set(new).accuracy(NEW.y) > 0.75
+
+
+def test_a_loaded_model_puts_columns_in_order(tmp_path: Path) -> None:
+    model = sl.SplitConformal("lac").fit(pd.DataFrame(P, columns=NAMES), Y)
+    model.save(tmp_path / "model")
+    moved = pd.DataFrame(Q, columns=NAMES).iloc[:, MOVED]
+    again = sl.load(tmp_path / "model")
+    assert isinstance(again, sl.SplitConformal)
+    assert again.predict_set(moved, accuracy=0.9) == model.predict_set(Q, accuracy=0.9)
 
 
 def test_every_method_of_a_nested_selector_puts_columns_in_order() -> None:

@@ -169,8 +169,11 @@ FITTED_FIELDS: Mapping[str, Fields] = {
         "n_features_in_": whole(),
     },
 }
-OPTIONAL_FIELDS: Fields = {"feature_names_in_": LABELS}
-"""Attributes that are there only if X had named columns."""
+OPTIONAL_FIELDS: Fields = {
+    "feature_names_in_": LABELS,
+    "_score_columns": listed(TEXT) | NOTHING,
+}
+"""Attributes that are there only if X, or the scores, had named columns."""
 _THRESHOLDS = listed(LEVEL, 1)
 _LOSS: Fields = {"kind": TEXT, "q": number(), "rho": number(), "reduction": TEXT, "validate": FLAG}
 OBJECT_FIELDS: Mapping[str, Fields] = {
