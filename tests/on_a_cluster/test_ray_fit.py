@@ -49,7 +49,8 @@ def test_it_is_as_good_as_that_of_one_process(undisturbed, tmp_path: Path) -> No
     for accuracy in (0.6, 0.8, 0.9):
         assert two.size_at(accuracy) == pytest.approx(one.size_at(accuracy), rel=0.04)
     sets = there.predict_set(WEAK[NEW], X[NEW], accuracy=0.8)
-    assert sets.accuracy(Y[NEW]) == pytest.approx(0.8, abs=0.02)
+    # Of 4,500 calibration and 6,000 new rows: three standard errors.
+    assert sets.accuracy(Y[NEW]) == pytest.approx(0.8, abs=0.025)
     assert "calibration rows" in sets.promise
     assert 0.2 * 18_000 < len(there._calibration) < 0.3 * 18_000
     there.save(tmp_path / "model")  # an ordinary model

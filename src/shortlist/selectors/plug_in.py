@@ -116,7 +116,9 @@ class PlugInSelector(PricedSelector):
                 f"the sets of {self.family_} are not nested, and no threshold makes a promise for "
                 "them; choose by cost_weight"
             )
-        log_p = sorted_log_proba(ranking, self._kind, ranking.depth, 1 / self.temperature_)
+        # In float64, so that a probability that ties with lambda still does.
+        wide = ranking.with_precision("float64")
+        log_p = sorted_log_proba(wide, self._kind, ranking.depth, 1 / self.temperature_)
         if isinstance(self.family_, TopK) and ranking.is_dense:
             sizes = torch.tensor(self.family_.k, device=ranking.device)
             gains = bucket_masses(log_p, self.family_.k)
