@@ -308,7 +308,7 @@ def test_reliability() -> None:
     """Every method in every world, once; a mean of one draw says nothing of the accuracy."""
     module = runpy.run_path(str(BENCHMARKS / "reliability.py"))
     rows, worlds = module["Rows"], module["WORLDS"]
-    whole = worlds["ties between rows"](np.random.default_rng(0), 900)
+    whole = worlds["ties between rows"](np.random.default_rng(0), 2400)
     learn, pool = whole[slice(0, 300)], whole[slice(300, None)]
     assert isinstance(learn, rows)
     for name in ("lac", "raps, randomized", "Shortlister, sizes", "lac, delta = 0.1"):
