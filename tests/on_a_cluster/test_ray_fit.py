@@ -109,6 +109,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the workers by /proc")
+@pytest.mark.study
 def test_a_killed_worker_costs_time_and_nothing_else(
     weak: Path, undisturbed, tmp_path: Path, monkeypatch
 ) -> None:
