@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from tamper import rewrite
 from torch import nn
 from zoo import FIT, FIXTURES, NEW, NEW_X, SCORES, TEST, ZOO, X, Y
 
@@ -301,16 +302,6 @@ def test_models_that_were_written_once_load_for_ever(name):
 
 
 # What is wrong with a file
-
-
-def rewrite(folder: Path, change) -> None:
-    """Change a model as somebody would who knows how checksums are made."""
-    path = folder / "model.json"
-    document = json.loads(path.read_text())
-    document.pop("checksum")
-    change(document)
-    document["checksum"] = persistence._checksum(document)
-    path.write_text(json.dumps(document))
 
 
 def test_a_file_that_was_changed_is_told_by_its_checksum(lac, tmp_path):

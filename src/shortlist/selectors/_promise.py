@@ -34,6 +34,7 @@ from shortlist._lazy import Matrix, some
 from shortlist._settings import seed_of
 from shortlist.frontier import Frontier
 from shortlist.guarantee import (
+    LISTING_ERROR,
     UnreachableError,
     accuracy_bound,
     p_values,
@@ -318,6 +319,9 @@ class NestedSelector(SetPredictor):
                 f'{error}{where}; or every label, with set_params(on_unreachable="all")'
             ) from None
         words = f"{words} by {counted(len(kept))}"
+        tested = not kept.exhaustive or bool(np.isneginf(kept.levels).any())
+        if tested and delta is None and otherwise == "raise":
+            words += f"; that it can be reached is shown with confidence {1 - LISTING_ERROR:g}"
         return q, words if q > -np.inf else f"{words}; {EVERY_LABEL}"
 
     def _for_mean_size(self, mean_size: float, delta: float) -> tuple[float, str]:
@@ -387,7 +391,9 @@ class NestedSelector(SetPredictor):
         A label is in the set promised at accuracy 1 - alpha if and only if its p-value is above
         alpha, as a decimal number (`1 - 0.9` is a little less than 0.1 in floating point). The
         first label of a row always is, unless `allow_empty=True`. That is the promise over all
-        rows, whatever `by` is.
+        rows, whatever `by` is. Where some labels can be in no set (lists of candidates), sets may
+        contain more labels than that, unless `on_unreachable="all"`: see
+        `shortlist.guarantee.listed_rank`.
         """
         ranking, x = self._rows(scores, features)
         ranking = self._calibrated().shape.matched(ranking)
