@@ -25,8 +25,8 @@ import torch
 from pyarrow import parquet
 
 import shortlist as sl
-from shortlist._sets_out import sets_writer
-from shortlist.rows import stream_rows
+from shortlist.io.rows import stream_rows
+from shortlist.io.set_files import sets_writer
 
 CLASSES, DEPTH, FILE_ROWS, GROUP = 10_000, 64, 1_000_000, 100_000
 

@@ -19,7 +19,7 @@ from torch import nn
 
 import shortlist as sl
 from shortlist.costs import cost_matrix, cost_table
-from shortlist.networks import perceptron
+from shortlist.learning.networks import perceptron
 
 
 def plain_loop(x: torch.Tensor, costs: torch.Tensor, epochs: int) -> nn.Module:

@@ -182,7 +182,7 @@ def repeat(
             model.calibrate(kept.scores, kept.y, kept.features if uses else None)  # type: ignore[attr-defined]
             try:
                 held = in_batches(model, new, {"accuracy": ACCURACY, **method.asked})
-            except sl.guarantee.UnreachableError:
+            except sl.conformal.UnreachableError:
                 break
             found.append(float(held.mean()))
         yield rows, found
@@ -256,12 +256,12 @@ def unlisted(repetitions: int) -> tuple[str, int]:
                 ranking, y = lists(rng, NEW, share)
                 try:
                     kept.append(model.predict_set(ranking, accuracy=ACCURACY).accuracy(y))
-                except sl.guarantee.UnreachableError:
+                except sl.conformal.UnreachableError:
                     continue
             answered = len(kept) / repetitions
             mean = float(np.mean(kept)) if kept else math.nan
             error = float(np.std(kept, ddof=1) / math.sqrt(len(kept))) if len(kept) > 1 else 0.1
-            rate = sl.guarantee.LISTING_ERROR
+            rate = sl.conformal.LISTING_ERROR
             rare = answered <= rate + 3 * math.sqrt(rate * (1 - rate) / repetitions)
             fine = rare or mean >= ACCURACY - 3 * error
             short += not fine

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import shortlist as sl
-from shortlist.selectors._inputs import INPUTS
+from shortlist.predictors.cardinality.inputs import INPUTS
 
 COST_WEIGHTS = [0.5, 0.2, 0.1, 0.05, 0.02, 0.01]
 ACCURACIES = [0.95, 0.98, 0.99]

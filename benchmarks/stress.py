@@ -31,8 +31,8 @@ from tempfile import TemporaryDirectory
 from sklearn.linear_model import LogisticRegression
 
 import shortlist as sl
-from shortlist._writing import written_whole
-from shortlist.saving import Model, digest
+from shortlist._utils.atomic_write import written_whole
+from shortlist.io.models import Model, digest
 
 SHARED = ("shared-a", "shared-b")
 LEVELS = [0.5, 0.7, 0.9]

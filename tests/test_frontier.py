@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shortlist as sl
-from shortlist._arrays import row_blocks
+from shortlist._utils.arrays import row_blocks
 from shortlist.frontier import Frontier
 
 mpl.use("Agg")

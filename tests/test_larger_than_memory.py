@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import shortlist as sl
-from shortlist import _arrays
+from shortlist._utils import arrays as _arrays
 from shortlist.ranking import Ranking
 
 WATCH = """
@@ -43,7 +43,7 @@ sets = model.predict_set(scores, accuracy=0.9)
 print(peak[0] - start, sets.accuracy(y))
 """
 FIT = """
-from shortlist.selectors import _neighbours
+from shortlist.predictors.shortlister import neighbours as _neighbours
 _neighbours.MOST_ROWS = 1000  # as many as there are take their time, and no more memory than this
 x = np.load(f"{folder}/features.npy", mmap_mode="r")
 models = {

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import shortlist as sl
-import shortlist.rows
+import shortlist.io.rows
 from shortlist.cli import app
 
 NAMES = ["Größe", "b c", "10", "x"]
@@ -130,10 +130,10 @@ def test_files_are_streamed_to_the_same_sets(model, tmp_path, ending, monkeypatc
     given = write(frame(NEW), tmp_path / f"new{ending}")
     call("predict", model, given, "-o", tmp_path / "whole.parquet")
     sizes = []
-    seen = shortlist.rows.from_columns
-    monkeypatch.setattr(shortlist.rows.stream_rows, "__defaults__", (77,))
+    seen = shortlist.io.rows.from_columns
+    monkeypatch.setattr(shortlist.io.rows.stream_rows, "__defaults__", (77,))
     monkeypatch.setattr(
-        shortlist.rows, "from_columns", lambda c: sizes.append(len(c.scores)) or seen(c)
+        shortlist.io.rows, "from_columns", lambda c: sizes.append(len(c.scores)) or seen(c)
     )
     call("predict", model, given, "-o", tmp_path / "parts.parquet")
     assert sizes == [77, 77, 77, 69]

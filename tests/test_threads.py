@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import shortlist as sl
-from shortlist._arrays import to_tensor
-from shortlist.conformal._unsorted import UnsortedLevels
+from shortlist._utils.arrays import to_tensor
+from shortlist.conformal.unsorted_levels import UnsortedLevels
 
 DATA = sl.datasets.gaussian(1500, 0.5, n_classes=20, dimension=6)
 FIT, NEW = DATA.split(900, 600)

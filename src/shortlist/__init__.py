@@ -1,6 +1,6 @@
-"""Scores in; out comes the shortest list of labels that still holds the right one.
+"""Prediction sets from the scores of any classifier, as short as possible, with a guarantee.
 
-Names are loaded when they are first used: `import shortlist` pulls in neither torch nor
+Names are loaded when they are first used: `import shortlist` imports neither torch nor
 scikit-learn.
 """
 
@@ -12,37 +12,60 @@ from typing import TYPE_CHECKING
 from shortlist._version import __version__
 
 if TYPE_CHECKING:
-    from shortlist import (
-        conformal,
-        costs,
-        datasets,
-        export,
-        guarantee,
-        losses,
-        metrics,
-        paper,
-        ray,
-        theory,
-    )
+    from shortlist import conformal, costs, datasets, losses, metrics, onnx, paper, ray, theory
     from shortlist.comparison import Comparison, compare
-    from shortlist.conformal import Conformal, DenisHebiri, SplitConformal
-    from shortlist.estimator import ShortlistClassifier
+    from shortlist.conformal import Conformal, DenisHebiri
     from shortlist.families import Custom, Family, Threshold, TopK
     from shortlist.frontier import Frontier
-    from shortlist.linear import LinearClassifier
-    from shortlist.ranking import Ranking
-    from shortlist.saving import load, save
-    from shortlist.selectors import (
+    from shortlist.html_report import plot_guarantee, report
+    from shortlist.io.models import load, save
+    from shortlist.learning.linear import LinearClassifier
+    from shortlist.learning.temperature import fit_temperature
+    from shortlist.onnx import export_onnx
+    from shortlist.predictors import (
         CardinalityPath,
         CardinalitySelector,
         FixedSelector,
         PlugInSelector,
         Selector,
         SetPredictor,
+        ShortlistClassifier,
         Shortlister,
+        SplitConformal,
     )
+    from shortlist.ranking import Ranking
     from shortlist.sets import PredictionSets
-    from shortlist.temperature import fit_temperature
+
+_MODULES = ("conformal", "costs", "datasets", "losses", "metrics", "onnx", "paper", "ray", "theory")
+_HOME = {
+    "Ranking": "ranking",
+    "PredictionSets": "sets",
+    "Family": "families",
+    "TopK": "families",
+    "Threshold": "families",
+    "Custom": "families",
+    "Conformal": "conformal",
+    "DenisHebiri": "conformal",
+    "SetPredictor": "predictors",
+    "Shortlister": "predictors",
+    "SplitConformal": "predictors",
+    "PlugInSelector": "predictors",
+    "FixedSelector": "predictors",
+    "CardinalitySelector": "predictors",
+    "CardinalityPath": "predictors",
+    "Selector": "predictors",
+    "ShortlistClassifier": "predictors",
+    "LinearClassifier": "learning.linear",
+    "fit_temperature": "learning.temperature",
+    "Frontier": "frontier",
+    "compare": "comparison",
+    "Comparison": "comparison",
+    "save": "io.models",
+    "load": "io.models",
+    "export_onnx": "onnx",
+    "report": "html_report",
+    "plot_guarantee": "html_report",
+}
 
 __all__ = [
     "Ranking",
@@ -61,65 +84,28 @@ __all__ = [
     "CardinalitySelector",
     "CardinalityPath",
     "Selector",
-    "LinearClassifier",
     "ShortlistClassifier",
+    "LinearClassifier",
+    "fit_temperature",
     "Frontier",
     "compare",
     "Comparison",
-    "fit_temperature",
     "save",
     "load",
+    "export_onnx",
+    "report",
+    "plot_guarantee",
     "conformal",
     "costs",
     "datasets",
-    "export",
-    "guarantee",
     "losses",
     "metrics",
+    "onnx",
     "paper",
     "ray",
     "theory",
     "__version__",
 ]
-
-_MODULES = (
-    "conformal",
-    "costs",
-    "datasets",
-    "export",
-    "guarantee",
-    "losses",
-    "metrics",
-    "paper",
-    "ray",
-    "theory",
-)
-_HOME = {
-    "Ranking": "ranking",
-    "PredictionSets": "sets",
-    "Family": "families",
-    "TopK": "families",
-    "Threshold": "families",
-    "Custom": "families",
-    "Conformal": "conformal",
-    "DenisHebiri": "conformal",
-    "SplitConformal": "conformal",
-    "SetPredictor": "selectors",
-    "Shortlister": "selectors",
-    "PlugInSelector": "selectors",
-    "FixedSelector": "selectors",
-    "CardinalitySelector": "selectors",
-    "CardinalityPath": "selectors",
-    "Selector": "selectors",
-    "LinearClassifier": "linear",
-    "ShortlistClassifier": "estimator",
-    "Frontier": "frontier",
-    "compare": "comparison",
-    "Comparison": "comparison",
-    "fit_temperature": "temperature",
-    "save": "saving",
-    "load": "saving",
-}
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._array_checks import check_unmasked
+from shortlist._utils.array_checks import check_unmasked
 
 Cost: TypeAlias = (
     "str | Mapping[int, float] | Sequence[float] | NDArray[np.generic] | Callable[[int], float]"

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
+from shortlist._utils.arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.scores import ScoreType
+from shortlist.ranking.probabilities import ScoreType
 from shortlist.sets import NO_PROMISE, PredictionSets, check_distinct
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shortlist._arrays import check_count, check_probability, row_blocks
+from shortlist._utils.arrays import check_count, check_probability, row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist._arrays import ArrayLike, check_count, check_probability, check_weight, to_tensor
-from shortlist._labels import Classes
+from shortlist._utils.arrays import (
+    ArrayLike,
+    check_count,
+    check_probability,
+    check_weight,
+    to_tensor,
+)
 from shortlist.costs import Cost, cost_table
 from shortlist.sets import PredictionSets
 
@@ -60,13 +65,7 @@ def class_accuracy(sets: PredictionSets, y: ArrayLike) -> NDArray[np.float64]:
     >>> class_accuracy(sets, ["cat", "eel"])
     array([ 1., nan,  1.])
     """
-    held = to_tensor(sets.contains(y), "hits").cpu().numpy()
-    index = Classes(sets.n_classes, sets.classes).encode(y, rows=len(sets)).numpy()
-    rows = np.bincount(index, minlength=sets.n_classes)
-    hits = np.bincount(index[held], minlength=sets.n_classes)
-    shares = np.full(sets.n_classes, np.nan)
-    np.divide(hits, rows, out=shares, where=rows > 0)
-    return shares
+    return sets.class_accuracy(y)
 
 
 def size_stratified_violation(

@@ -10,8 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._arrays import Array, ArrayLike, Kind, check_count, row_index, to_kind, to_tensor
-from shortlist._labels import Classes
+from shortlist._utils.arrays import (
+    Array,
+    ArrayLike,
+    Kind,
+    check_count,
+    row_index,
+    to_kind,
+    to_tensor,
+)
+from shortlist._utils.labels import Classes
 from shortlist.ranking import Ranking
 
 if TYPE_CHECKING:
@@ -232,6 +240,19 @@ class PredictionSets:
         axes.set_ylabel("share of rows")
         return axes
 
+    def class_accuracy(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return, for each of `classes`, the share of its rows whose set contains it.
+
+        NaN for a class without rows.
+        """
+        index = self._classes.encode(y, rows=len(self)).numpy()
+        inside = to_tensor(self.contains(y), "hits").cpu().numpy()
+        rows = np.bincount(index, minlength=self.n_classes)
+        hits = np.bincount(index[inside], minlength=self.n_classes)
+        shares = np.full(self.n_classes, np.nan)
+        np.divide(hits, rows, out=shares, where=rows > 0)
+        return shares
+
     def plot_classes(
         self, y: ArrayLike, ax: Axes | None = None, *, most: int = 40, **style: object
     ) -> Axes:
@@ -243,11 +264,9 @@ class PredictionSets:
         """
         from matplotlib import pyplot as plt
 
-        from shortlist.metrics import class_accuracy
-
         if not len(self):
             raise ValueError("there are no rows, and no accuracies to draw")
-        shares = class_accuracy(self, y)
+        shares = self.class_accuracy(y)
         rows = np.bincount(self._classes.encode(y, rows=len(self)).numpy(), minlength=len(shares))
         there = np.flatnonzero(rows)
         lowest = there[np.argsort(shares[there], kind="stable")][: check_count(most, "most")]

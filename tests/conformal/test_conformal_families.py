@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist.conformal import NAMES
-from shortlist.guarantee import UnreachableError
+from shortlist.conformal.quantiles import UnreachableError
 
 LEVELS = [0.5, 0.8, 0.9, 0.95]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from shortlist.conformal import NAMES, RANDOMIZED, ConformalScore
-from shortlist.conformal._scores import row_noise
+from shortlist.conformal.scores import row_noise
 from shortlist.ranking import Ranking
 
 DTYPES = [np.float16, np.float32, np.float64]

@@ -202,7 +202,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_member_of_absurd_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shortlist.datasets._cifar.MOST", 10_000)
+    monkeypatch.setattr("shortlist.datasets.cifar.MOST", 10_000)
     for path in (
         archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10()),
         archives.unpacked(tmp_path / "folder", archives.cifar10()),

@@ -308,7 +308,7 @@ def test_a_device_by_name() -> None:
 def test_another_device_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor by another name is another device, where there is no GPU to test with."""
     monkeypatch.setattr(
-        "shortlist.datasets._extract.device_of", lambda device, x: torch.device("cpu", 0)
+        "shortlist.datasets.extraction.device_of", lambda device, x: torch.device("cpu", 0)
     )
     moved: list[str] = []
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shortlist.datasets._unpickle import _KNOWN, Refused, read_plain
+from shortlist.datasets.unpickle import _KNOWN, Refused, read_plain
 
 KINDS = ["|u1", "|i1", "<i2", ">i2", "<i4", "<i8", ">u4", "<f2", "<f4", ">f8", "|b1"]
 arrays = st.sampled_from(KINDS).flatmap(

@@ -10,7 +10,7 @@ import tracemalloc
 import archives
 import pytest
 
-from shortlist.datasets._unpickle import Refused, read_plain
+from shortlist.datasets.unpickle import Refused, read_plain
 
 SECONDS, BYTES = 1.0, 100_000_000
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shortlist.paper import Scale
-from shortlist.paper._claims import NOT, PARTLY, REPRODUCED, judge
-from shortlist.paper._figures import define
-from shortlist.paper._results import Results
-from shortlist.paper._sources import Sources
-from shortlist.paper._tasks import Outcome, Task
+from shortlist.paper.claims import NOT, PARTLY, REPRODUCED, judge
+from shortlist.paper.figures import define
+from shortlist.paper.results import Results
+from shortlist.paper.sources import Sources
+from shortlist.paper.tasks import Outcome, Task
 
 SCALE = Scale(seeds=2, points=3, fixed_weights=(0.1, 0.05), sample_sizes=(1_000, 2_000, 4_000))
 NAMES = ("cifar100", "imagenet", "cifar10")

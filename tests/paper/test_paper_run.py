@@ -19,10 +19,10 @@ from small_study import CLASSES, TINY, write_feature_files
 
 import shortlist as sl
 from shortlist.paper import FIGURES, Report, run
-from shortlist.paper import _runner as runner
-from shortlist.paper._figures import LOSSES
-from shortlist.paper._results import COLUMNS
-from shortlist.paper._tasks import CLASSIFIER_EPOCHS, Scored, Task, solve, weak_features
+from shortlist.paper import runner
+from shortlist.paper.figures import LOSSES
+from shortlist.paper.results import COLUMNS
+from shortlist.paper.tasks import CLASSIFIER_EPOCHS, Scored, Task, solve, weak_features
 
 SEEDS = range(TINY.seeds)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.theory._exact import DIGITS, Interval, _floor_root
+from shortlist.theory.exact import DIGITS, Interval, _floor_root
 
 few = settings(deadline=None, max_examples=100, derandomize=True)
 fractions = st.fractions(min_value=-10, max_value=10, max_denominator=10**6)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.theory import surrogate_regret
-from shortlist.theory._pooling import (
+from shortlist.theory.pooling import (
     Pooled,
     comp_sum_regret,
     constrained_regret,

@@ -24,11 +24,11 @@ from shortlist.theory import (
     top_k_bound,
     verify,
 )
-from shortlist.theory import _verify as module
-from shortlist.theory._lemmas import Lemma, lemmas
-from shortlist.theory._search import LARGEST, Cases, Found, search
-from shortlist.theory._statements import Statement, log_psi, statements
+from shortlist.theory import verification as module
 from shortlist.theory.bounds import cost_sensitive_bound, psi
+from shortlist.theory.lemmas import Lemma, lemmas
+from shortlist.theory.search import LARGEST, Cases, Found, search
+from shortlist.theory.statements import Statement, log_psi, statements
 
 LOW_Q = ("gce, q = 0.3", "gce, q = 0.5")
 HIGH_Q = tuple(f"gce, q = {q}" for q in (0.51, 0.55, 0.6, 0.7, 0.9))
@@ -295,14 +295,14 @@ def ratios(name: str, count: int = 300) -> list[float]:
 )
 def test_a_lemma_about_a_wrong_function_fails(monkeypatch, name, function, value) -> None:
     assert max(ratios(name)) <= 1
-    monkeypatch.setattr(f"shortlist.theory._lemmas.{function}", value)
+    monkeypatch.setattr(f"shortlist.theory.lemmas.{function}", value)
     assert max(ratios(name)) == math.inf
 
 
 def test_an_infimum_that_is_too_large_fails(monkeypatch) -> None:
     assert max(ratios("infimum of a surrogate", 1000)) <= 1 + 1e-9
     monkeypatch.setattr(
-        "shortlist.theory._lemmas.surrogate_infimum",
+        "shortlist.theory.lemmas.surrogate_infimum",
         lambda loss, p: 1.05 * surrogate_infimum(loss, p),
     )
     assert max(ratios("infimum of a surrogate", 1000)) > 1.01

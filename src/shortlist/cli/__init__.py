@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from shortlist.cli import (  # noqa: F401 (they add commands)
-    _learning,
-    _listing,
-    _looking,
-    _science,
-    _shipping,
+    compare,
+    export,
+    fit,
+    predict,
+    research,
 )
-from shortlist.cli._app import app
+from shortlist.cli.app import app
 
 
 def main() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shortlist._arrays import ArrayLike
-from shortlist._progress import Show, track
-from shortlist.comparison._found import Comparison, Fitted, Measured, Part, Rows
-from shortlist.comparison._measure import measured_at
-from shortlist.comparison._plan import Plan, default_methods, planned
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.progress import Show, track
+from shortlist.comparison.measure import measured_at
+from shortlist.comparison.plan import Plan, default_methods, planned
+from shortlist.comparison.result import Comparison, Fitted, Measured, Part, Rows
+from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
-from shortlist.selectors import SetPredictor
 
 __all__ = [
     "ACCURACIES",

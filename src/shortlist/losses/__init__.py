@@ -6,16 +6,16 @@ for a table of costs (to train a selector).
 
 from __future__ import annotations
 
-from shortlist._arrays import check_choice
-from shortlist.losses._common import SurrogateLoss
-from shortlist.losses._comp_sum import (
+from shortlist._utils.arrays import check_choice
+from shortlist.losses.common import SurrogateLoss
+from shortlist.losses.comp_sum import (
     COMP_SUM_KINDS,
     CompSumLoss,
     CostSensitiveCompSumLoss,
     comp_sum,
     cost_sensitive_comp_sum,
 )
-from shortlist.losses._constrained import (
+from shortlist.losses.constrained import (
     CONSTRAINED_KINDS,
     ConstrainedLoss,
     CostSensitiveConstrainedLoss,

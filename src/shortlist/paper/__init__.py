@@ -3,8 +3,8 @@
 `run` (or `shortlist paper`) fits what the figures need, draws them, and judges the paper's claims.
 """
 
-from shortlist.paper._figures import FIGURES, Figure, Scale
-from shortlist.paper._results import Results
-from shortlist.paper._study import Report, run
+from shortlist.paper.figures import FIGURES, Figure, Scale
+from shortlist.paper.results import Results
+from shortlist.paper.study import Report, run
 
 __all__ = ["run", "FIGURES", "Figure", "Report", "Results", "Scale"]

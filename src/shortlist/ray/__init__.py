@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from shortlist.ray._calibrate import calibrate
-from shortlist.ray._compare import compare
-from shortlist.ray._fit import fit
-from shortlist.ray._predict import Predicted, predict_set
+from shortlist.ray.calibration import calibrate
+from shortlist.ray.comparison import compare
+from shortlist.ray.fitting import fit
+from shortlist.ray.prediction import Predicted, predict_set
 
 __all__ = ["Predicted", "calibrate", "compare", "fit", "predict_set"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from shortlist.theory._verify import Report, Row, verify
 from shortlist.theory.bayes import bayes_choice, deterministic_choice
 from shortlist.theory.bounds import (
     cost_sensitive_bound,
@@ -45,6 +44,7 @@ from shortlist.theory.regret import (
     top_k_error,
     top_k_regret,
 )
+from shortlist.theory.verification import Report, Row, verify
 
 __all__ = [
     "Certificate",

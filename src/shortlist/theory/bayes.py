@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shortlist._arrays import check_weight
+from shortlist._utils.arrays import check_weight
 from shortlist.costs import Cost, cost_table
 from shortlist.theory.regret import distribution, top_k
 

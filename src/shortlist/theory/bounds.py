@@ -14,10 +14,10 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from shortlist._arrays import check_choice, check_count, check_probability, check_weight
+from shortlist._utils.arrays import check_choice, check_count, check_probability, check_weight
 from shortlist.losses import NAMES
-from shortlist.losses._common import check_between
-from shortlist.losses._comp_sum import COMP_SUM_KINDS
+from shortlist.losses.common import check_between
+from shortlist.losses.comp_sum import COMP_SUM_KINDS
 
 NOT_CONSISTENT = ("mae", "hinge", "margin")
 """Not consistent for the top-k loss with 2 <= k < n, so that no bound holds there."""

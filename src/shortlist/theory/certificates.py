@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import torch
 
-from shortlist._arrays import check_choice
-from shortlist.losses._common import check_between
-from shortlist.losses._comp_sum import COMP_SUM_KINDS
-from shortlist.theory._exact import Interval
-from shortlist.theory._search import LARGEST, Cases, regrets
-from shortlist.theory._statements import Statement, statements
+from shortlist._utils.arrays import check_choice
+from shortlist.losses.common import check_between
+from shortlist.losses.comp_sum import COMP_SUM_KINDS
+from shortlist.theory.exact import Interval
+from shortlist.theory.search import LARGEST, Cases, regrets
+from shortlist.theory.statements import Statement, statements
 
 FAILING = ("mae", "gce", "constrained_exp", "squared_hinge", "hinge", "margin")
 """Losses whose published top-k theorem fails."""

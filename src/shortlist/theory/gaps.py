@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from shortlist._arrays import check_choice
+from shortlist._utils.arrays import check_choice
 from shortlist.losses import NAMES, from_name
 from shortlist.theory.regret import distribution, surrogate_infimum, top_k, top_k_error
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from shortlist._arrays import check_choice, check_count
+from shortlist._utils.arrays import check_choice, check_count
 from shortlist.losses import NAMES, from_name
-from shortlist.losses._common import check_between
-from shortlist.losses._comp_sum import COMP_SUM_KINDS
+from shortlist.losses.common import check_between
+from shortlist.losses.comp_sum import COMP_SUM_KINDS
 
 Vector = NDArray[np.float64]
 

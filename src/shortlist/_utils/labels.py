@@ -1,0 +1,215 @@
+"""Labels: from the user's own classes to column indices, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shortlist._utils.array_checks import check_present, check_tensor
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.warnings import warn
+
+Label = object
+LONGEST = 40
+"""So many letters of a label are repeated in a message."""
+
+
+def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
+    """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
+    if isinstance(y, Tensor):
+        check_tensor(y, name)
+        # NumPy has no bfloat16; floats are refused below in any case.
+        plain = y.detach().float() if y.is_floating_point() else y.detach()
+        array: NDArray[np.generic] = plain.cpu().numpy()
+    elif isinstance(y, list | tuple) and _needs_objects(y):
+        array = np.empty(len(y), dtype=object)
+        array[:] = y
+    else:
+        check_present(y, name)
+        try:
+            array = np.asarray(y)
+        except ValueError as error:
+            raise ValueError(f"{name} must be one label for each row: {error}") from error
+    if array.shape == (0,):
+        return np.empty(0, dtype=np.int64)  # nothing says what kind of label is missing
+    if array.ndim != 1:
+        raise _not_one_each(name, array.shape)
+    if array.dtype.kind == "f":
+        numbers = array.astype(np.float64)
+        whole = bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
+        raise ValueError(
+            f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
+            f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
+        )
+    # Python has no times as fine as nanoseconds: NumPy gives their counts, which are no labels.
+    counts = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
+    if array.dtype.kind in "cV" or counts:
+        cure = f": {name}.astype(str)?" if counts else ""
+        names = array.dtype.names
+        kind = array.dtype if names is None else f"records with the fields {', '.join(names)}"
+        raise ValueError(
+            f"{name} holds {kind} (first: {array[0]}); labels are integers, strings or other "
+            f"hashables{cure}"
+        )
+    return array
+
+
+def _not_one_each(name: str, shape: tuple[int, ...]) -> ValueError:
+    """What is wrong with labels that are no vector."""
+    cure = ""
+    if len(shape) == 2:
+        cure = f": np.ravel({name})?" if shape[1] == 1 else f": np.argmax({name}, axis=1)?"
+    return ValueError(
+        f"{name} must be one label for each row, of shape (rows,); got shape {shape}{cure}"
+    )
+
+
+def _needs_objects(y: Sequence[object]) -> bool:
+    """Whether numpy would spoil the labels: (1, 2) becomes an axis, 1 beside "a" becomes "1"."""
+    strings = sum(isinstance(v, str) for v in y)
+    return 0 < strings < len(y) or any(isinstance(v, tuple) for v in y)
+
+
+def _plain(label: object) -> object:
+    """The label as a person writes it: 'a', not np.str_('a')."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def shown(label: object) -> str:
+    """A label as messages repeat it: cut off where it is long.
+
+    >>> shown("a" * 100)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"
+    """
+    text = repr(label)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+class Classes:
+    """The classes of a problem, in the order of the score columns.
+
+    >>> c = Classes(3, ["cat", "dog", "eel"])
+    >>> c.encode(["eel", "cat"]).tolist(), c.decode([1, 1]).tolist()
+    ([2, 0], ['dog', 'dog'])
+    """
+
+    def __init__(self, n: int, values: ArrayLike | None = None) -> None:
+        self.n = n
+        self.values: NDArray[np.generic] | None = None
+        if values is None:
+            return
+        array = label_array(values, "classes")
+        if len(array) != n:
+            raise ValueError(f"classes has {len(array)} names, but there are {n} classes")
+        label, times = Counter(array.tolist()).most_common(1)[0]
+        if times > 1:
+            raise ValueError(f"classes must be distinct; {label!r} stands there {times} times")
+        if not (array.dtype.kind in "iu" and np.array_equal(array, np.arange(n))):
+            self.values = array
+
+    @classmethod
+    def infer(cls, y: object, n: int, classes: ArrayLike | None = None) -> Classes:
+        """The classes that go with `n` score columns and labels `y`.
+
+        Integers count columns. Other labels, if all `n` occur, are taken in sorted order, which
+        is the order of every scikit-learn classifier's columns.
+        """
+        if classes is not None:
+            return cls(n, classes)
+        array = label_array(y)
+        if array.dtype.kind in "iub":
+            return cls(n)
+        distinct = set(array.tolist())
+        if len(distinct) != n:
+            raise ValueError(
+                f"y holds {len(distinct)} distinct labels (first: {_plain(array[0])!r}), but the "
+                f"scores have {n} columns; say which column is which with classes=[...]"
+            )
+        try:
+            return cls(n, sorted(distinct))
+        except TypeError:
+            raise ValueError(
+                f"y holds labels that cannot be sorted (first: {_plain(array[0])!r}); "
+                "say which column is which with classes=[...]"
+            ) from None
+
+    def array(self) -> NDArray[np.generic]:
+        """The classes as an array."""
+        return np.arange(self.n) if self.values is None else self.values
+
+    def encode(
+        self,
+        y: object,
+        *,
+        rows: int | None = None,
+        device: torch.device | str = "cpu",
+        name: str = "y",
+        unknown: str = "raise",
+    ) -> Tensor:
+        """Column indices (int64, on `device`) of the labels `y`. Unknown labels are an error, or,
+        with `unknown="miss"`, -1, with a warning."""
+        if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
+            check_tensor(y, name)
+            index = y.detach().to(device=device, dtype=torch.int64)
+            if index.ndim != 1:
+                raise _not_one_each(name, tuple(index.shape))
+        else:
+            index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
+        if rows is not None and len(index) != rows:
+            turned = f" and {self.n} columns: scores.T?" if len(index) == self.n != rows else ""
+            raise ValueError(
+                f"{name} has {len(index)} labels, but the scores have {rows} rows{turned}"
+            )
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
+            outside = (index < 0) | (index >= self.n)
+            at = int(outside.nonzero()[0])
+            first = shown(_plain(label_array(y, name)[at]))
+            if unknown != "miss" or bool(outside.all()):
+                raise ValueError(f"{name}[{at}] = {first} is not one of the {self.describe()}")
+            warn(
+                f"{int(outside.sum()):,} of {len(index):,} labels (first: {name}[{at}] = "
+                f"{first}) are of classes that the model does not know; they count as misses, "
+                "since no set can contain them"
+            )
+            index = torch.where(outside, -1, index)
+        return index
+
+    def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+        """Column indices of labels; of unknown ones, a number outside 0 to n - 1."""
+        if self.values is not None:
+            column = {label: i for i, label in enumerate(self.values.tolist())}
+            return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
+        if array.dtype.kind not in "iub":
+            strange = [v for v in array if not isinstance(v, int | np.integer | np.bool)]
+            if strange:
+                raise ValueError(
+                    f"{name} holds {type(_plain(strange[0])).__name__} labels (first: "
+                    f"{_plain(strange[0])!r}), but the classes are the integers 0 to "
+                    f"{self.n - 1}; name the columns with classes=[...]"
+                )
+        return array.astype(np.int64)
+
+    def describe(self) -> str:
+        """The classes in a few words, for messages."""
+        if self.values is None:
+            return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
+        few: Sequence[object] = self.values[:5].tolist()
+        return f"{self.n} classes: {', '.join(map(shown, few))}{', …' if self.n > 5 else ''}"
+
+    def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
+        """The user's labels of column indices."""
+        index = np.asarray(indices, dtype=np.int64)
+        return index if self.values is None else self.values[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Classes) and self.array().tolist() == other.array().tolist()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Classes({self.describe().split(';')[0]})"

@@ -1,0 +1,209 @@
+"""Conformal sets as families for a selector: the paper's special case, and Denis and Hebiri's."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shortlist._utils.arrays import ArrayLike, check_choice, check_probability
+from shortlist.conformal.levels import Levels
+from shortlist.conformal.quantiles import threshold
+from shortlist.conformal.scores import NAMES, ConformalScore
+from shortlist.families import Family
+from shortlist.learning.temperature import fit_scale
+from shortlist.ranking import Ranking, as_ranking
+from shortlist.ranking.probabilities import ScoreType, score_type
+
+Kept = TypeVar("Kept", bound="_Levelled")
+
+
+class _Levelled(Family):
+    """Sets of the labels whose conformal score is at least a threshold (`>=`), never empty.
+
+    The thresholds come from data: `calibrate`, or the rows that a selector is fitted on.
+    """
+
+    thresholds: list[float] | None = None
+    score: str
+    penalty: float
+    k_reg: int
+    _scored: ConformalScore
+
+    @abstractmethod
+    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+        """The thresholds, decreasing."""
+
+    @abstractmethod
+    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float: ...
+
+    def fitted(self: Kept, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> Kept:
+        if self.thresholds is not None:
+            return self
+        family = copy.copy(self)
+        scale = self._scale(ranking, index, kind)
+        family._scored = ConformalScore(
+            self.score, kind, scale, penalty=self.penalty, k_reg=self.k_reg
+        )
+        family.thresholds = family._find(ranking, index)
+        return family
+
+    def _levels(self, ranking: Ranking) -> Levels:
+        sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
+        return Levels(self._scored.levels(ranking), sizes).never_empty()
+
+    def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        return range(1, ranking.depth + 1)
+
+    def sizes_of(self, ranking: Ranking) -> Tensor:
+        if self.thresholds is None:
+            raise ValueError(
+                f"{self} has no thresholds yet; they come from data: {type(self).__name__}(...)"
+                ".calibrate(...), or a selector's fit"
+            )
+        table = torch.empty((len(ranking), len(self)), dtype=torch.int32, device=ranking.device)
+        for rows in ranking.blocks():
+            levels = self._levels(ranking[rows])
+            for k, q in enumerate(self.thresholds):
+                table[rows, k] = levels.sizes_at(levels.values.new_tensor(q)).to(torch.int32)
+        return torch.minimum(table, ranking.listed()[:, None])
+
+
+class Conformal(_Levelled):
+    """Conformal sets at several levels: what the paper's selector chooses from in a special case.
+
+    Parameters
+    ----------
+    score : "lac", "aps", "raps", "saps", "topk" or "margin"
+    levels : sequence of float
+        Accuracies, increasing, so that the sets grow.
+    penalty, k_reg : float, int
+        Parameters of RAPS and SAPS.
+
+    Notes
+    -----
+    A selector that is fitted on this family calibrates it on its own rows, if `calibrate` has not
+    been called before. What is chosen among the sets has no promise of its own.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(3000)
+    >>> family = sl.Conformal("lac", [0.5, 0.9]).calibrate(data.posterior, data.y)
+    >>> family.sizes(data.posterior).mean(axis=0).round(1).tolist()
+    [1.1, 4.3]
+    """
+
+    def __init__(
+        self,
+        score: str = "lac",
+        levels: Sequence[float] = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99),
+        *,
+        penalty: float = 0.1,
+        k_reg: int = 1,
+    ) -> None:
+        self.score = check_choice(score, "score", NAMES)
+        self.levels = [check_probability(level, "each level of Conformal") for level in levels]
+        if not self.levels or (np.diff(self.levels) <= 0).any():
+            raise ValueError(f"the levels of Conformal must increase; got {list(levels)}")
+        self.penalty, self.k_reg = penalty, k_reg
+
+    def calibrate(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, *, score_type: str = "auto"
+    ) -> Conformal:
+        """The family with thresholds from labelled rows; this one stays as it is."""
+        ranking, kind = _read(scores, score_type)
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
+        fresh = Conformal(self.score, self.levels, penalty=self.penalty, k_reg=self.k_reg)
+        return fresh.fitted(ranking, index, kind)
+
+    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float:
+        assert index is not None
+        return fit_scale(ranking, index, kind)
+
+    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+        assert index is not None
+        own = torch.cat(
+            [
+                self._levels(ranking[rows]).of_rank(ranking[rows].rank_of(index[rows]))
+                for rows in ranking.blocks()
+            ]
+        )
+        rising = np.sort(own.to(torch.float64).cpu().numpy())
+        return [threshold(rising, level) for level in self.levels]
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def __repr__(self) -> str:
+        return f"Conformal({self.score!r}, {self.levels})"
+
+
+class DenisHebiri(_Levelled):
+    """Sets of bounded mean size: one threshold on the probabilities for each mean size.
+
+    The threshold is the one at which sets have the mean size asked for on the rows given, whose
+    labels are not needed (Denis and Hebiri 2017).
+
+    Parameters
+    ----------
+    mean_sizes : sequence of float
+        Increasing, from 1 on.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(3000)
+    >>> family = sl.DenisHebiri([1.5, 3.0]).calibrate(data.posterior)
+    >>> family.sizes(data.posterior).mean(axis=0).round(2).tolist()
+    [1.5, 3.0]
+    """
+
+    def __init__(self, mean_sizes: Sequence[float]) -> None:
+        self.mean_sizes = np.asarray(mean_sizes, dtype=np.float64).tolist()
+        wrong = np.ndim(mean_sizes) != 1 or not len(self.mean_sizes) or min(self.mean_sizes) < 1
+        if wrong or (np.diff(self.mean_sizes) <= 0).any():
+            raise ValueError(f"mean_sizes must increase, from 1 on; got {mean_sizes!r}")
+        self.score, self.penalty, self.k_reg = "lac", 0.0, 0
+
+    def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> DenisHebiri:
+        """The family with thresholds from rows without labels; this one stays as it is."""
+        ranking, kind = _read(scores, score_type)
+        return DenisHebiri(self.mean_sizes).fitted(ranking, None, kind)
+
+    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float:
+        return 1.0 if index is None else fit_scale(ranking, index, kind)
+
+    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+        # The first label is there in any case; the others come in by their probability.
+        others = torch.cat(
+            [self._levels(ranking[rows]).values[:, 1:].flatten() for rows in ranking.blocks()]
+        )
+        falling = others.to(torch.float64).sort(descending=True).values.cpu().numpy()
+        found = []
+        for size in self.mean_sizes:
+            # In exact arithmetic: (2.3 - 1) * 10 is 13 labels.
+            room = min(math.floor((Fraction(repr(size)) - 1) * len(ranking)), len(falling))
+            # All labels of one probability come in together, or none does.
+            while 0 < room < len(falling) and falling[room] == falling[room - 1]:
+                room = int(np.searchsorted(-falling, -falling[room - 1], side="left"))
+            found.append(float(falling[room - 1]) if room else np.inf)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.mean_sizes)
+
+    def __repr__(self) -> str:
+        return f"DenisHebiri({self.mean_sizes})"
+
+
+def _read(scores: ArrayLike | Ranking, declared: str) -> tuple[Ranking, ScoreType]:
+    ranking = as_ranking(scores)
+    return ranking, score_type(ranking, declared)

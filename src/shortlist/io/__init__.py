@@ -1,0 +1,1 @@
+"""Files: saved models, tables of rows, prediction sets."""

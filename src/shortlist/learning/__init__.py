@@ -1,0 +1,1 @@
+"""Learning: networks, the one training loop, the linear classifier, the temperature."""

@@ -1,0 +1,94 @@
+"""The file: a graph with its inputs, outputs and what they mean."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shortlist._utils.atomic_write import written_whole
+from shortlist._version import __version__
+from shortlist.onnx.graph import INT, IR_VERSION, OPSET, Graph, element_type
+from shortlist.onnx.levels import Chosen
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+FORMAT = "shortlist-onnx-1"
+LARGEST = 2**31 - 2**20
+"""Bytes that one file can hold: a limit of the format."""
+
+
+def model_of(graph: Graph, chosen: Chosen, metadata: Mapping[str, Any], name: str) -> ModelProto:
+    """The graph as an ONNX model."""
+    from onnx import helper
+
+    size = sum(array.nbytes for array in graph.constants.values())
+    if size > LARGEST:
+        raise ValueError(
+            f"the graph has {size / 2**30:.1f} GB of weights, but an ONNX file holds 2 GB. Most of "
+            "a Shortlister's are its neighbours, up to 50,000 rows of all features: fit it with "
+            "fewer features, or with rescore=False"
+        )
+    outputs = {
+        "labels": chosen.labels,
+        "sizes": chosen.sizes.reshape(-1),
+        "index": chosen.index.reshape(-1),
+    }
+    shapes: dict[str, list[str | int]] = {"labels": ["rows", chosen.width]}
+    for target, value in outputs.items():
+        graph.rename(value, target)
+    proto = helper.make_graph(
+        graph.nodes,
+        name,
+        [
+            helper.make_tensor_value_info(value.name, element_type(value.dtype), list(shape))
+            for value, shape in graph.inputs
+        ],
+        [
+            helper.make_tensor_value_info(target, element_type(INT), shapes.get(target, ["rows"]))
+            for target in outputs
+        ],
+        initializer=graph.initializers(),
+    )
+    model = helper.make_model(
+        proto,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="shortlist",
+        producer_version=__version__,
+    )
+    known = {"format": FORMAT, "shortlist_version": __version__, **metadata}
+    helper.set_model_props(model, {key: _text(value) for key, value in known.items()})
+    return model
+
+
+def _text(value: object) -> str:
+    """Words as they are, all else as JSON; labels that JSON has no word for, as Python's."""
+    return (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_shown)
+    )
+
+
+def _shown(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else repr(value)
+
+
+def write(model: ModelProto, path: str | os.PathLike[str]) -> Path:
+    """Write the file, whole or not at all."""
+    with written_whole(path) as aside:
+        aside.write_bytes(model.SerializeToString())
+    return Path(path)
+
+
+def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Raise before any work is done if the file cannot be written."""
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"path = {str(path)!r} is a folder; name a file in it, such as model.onnx")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{str(path)!r} exists already; overwrite=True replaces it")

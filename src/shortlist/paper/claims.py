@@ -1,0 +1,349 @@
+"""The paper's claims, each with what was measured and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist.frontier import Frontier
+from shortlist.paper.figures import Curve, Panel
+from shortlist.paper.results import Results
+from shortlist.paper.sources import TITLES
+
+REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
+HALF, TWO_THIRDS = 0.6, 0.73
+"""What is still called about half, and about two thirds."""
+LOWER = (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+"""Where a claim is looked at whose own accuracy is not reached."""
+NEGLIGIBLE = 0.03
+NOTEWORTHY = 0.01
+"""A difference in size below 1% is called none."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, what was measured of it, line by line, and a verdict."""
+
+    claim: str
+    where: str
+    measured: tuple[str, ...]
+    verdict: str
+
+
+def judge(results: Results) -> list[Finding]:
+    """The claims on which the figures that were asked for have something to say."""
+    return [found for claim in CLAIMS for found in claim(results)]
+
+
+def _half_at_98(results: Results) -> Iterator[Finding]:
+    yield from _smaller_than_top_k(
+        results,
+        ("cifar100", "cifar10", "svhn"),
+        0.98,
+        HALF,
+        "98% accuracy takes about half of top-k's labels on CIFAR-100, CIFAR-10 and SVHN",
+    )
+
+
+def _two_thirds_at_95(results: Results) -> Iterator[Finding]:
+    yield from _smaller_than_top_k(
+        results,
+        ("imagenet", "tinyimagenet"),
+        0.95,
+        TWO_THIRDS,
+        "95% accuracy takes about two thirds of top-k's labels on ImageNet",
+    )
+
+
+def _smaller_than_top_k(
+    results: Results, names: Sequence[str], accuracy: float, bound: float, claim: str
+) -> Iterator[Finding]:
+    lines, ratios = [], []
+    for panel in _panels(results, "fig1", names):
+        top = results.curves(_named(panel, "top-k"))
+        best: float | None = None
+        for curves, words in _candidates(results, panel):
+            at = _reached(curves, accuracy)
+            note = "" if at == accuracy else f"{100 * accuracy:.4g}% is not reached; "
+            if at is None:
+                lines.append(f"{TITLES[panel.data]}{words}: {note}one label for almost every row")
+                continue
+            ratio = _ratios(curves, top, at)
+            lines.append(f"{TITLES[panel.data]}{words}: {note}{_sizes(ratio, at, 'top-k')}")
+            if at == accuracy and "seen" not in words:
+                found = float(ratio.ratio.mean())
+                best = found if best is None else min(best, found)
+        ratios.append(np.inf if best is None else best)
+    if lines:
+        yield Finding(claim, "fig1, fig3", tuple(lines), _verdict(ratios, bound))
+
+
+def _candidates(results: Results, panel: Panel) -> Iterator[tuple[list[Frontier], str]]:
+    """The selectors of a data set that the claim may be about, and what to call them."""
+    yield results.curves(_named(panel, "cardinality-aware")), ", K = {1, 2, 4, 8}"
+    wider = _all_of_figure_3(results, panel.data)
+    if wider:
+        yield wider, ", all K and λ of figure 3"
+    seen = _named(panel, "cardinality-aware, seen rows")
+    yield results.curves(seen), ", K = {1, 2, 4, 8}, trained on seen rows"
+
+
+def _reached(curves: Sequence[Frontier], accuracy: float) -> float | None:
+    """The accuracy itself, or the highest of a few lower ones that every seed reaches, with more
+    than one label for a row."""
+    low = max(float(c.accuracy.min()) for c in curves)
+    for at in (accuracy, *(a for a in LOWER if a < accuracy)):
+        if low < at <= _highest(curves):
+            return at
+    return None
+
+
+def _cost_negligible(results: Results) -> Iterator[Finding]:
+    lines, differences = [], []
+    for panel in _panels(results, "fig2"):
+        curves = [results.curves(_named(panel, label)) for label in ("cost log k", "cost k")]
+        low = max(float(c.accuracy.min()) for both in curves for c in both) + 0.002
+        high = min(map(_highest, curves))
+        at = np.arange(low, high, 0.002)
+        if not len(at):
+            continue
+        relative = np.array(
+            [
+                np.asarray(b.size_at(at)) / np.asarray(a.size_at(at)) - 1
+                for a, b in zip(*curves, strict=True)
+            ]
+        ).mean(axis=0)
+        typical = float(np.abs(relative).mean())
+        differences.append(typical)
+        lines.append(
+            f"{TITLES[panel.data]}: with cost k the sets are {relative.mean():+.1%} in size at "
+            f"equal accuracy ({typical:.1%} apart on average, {relative.min():+.1%} to "
+            f"{relative.max():+.1%}), over accuracies from {low:.1%} to {high:.1%}"
+        )
+    if lines:
+        claim = "Whether the cost is log k or k makes a negligible difference"
+        yield Finding(claim, "fig2", tuple(lines), _verdict(differences, NEGLIGIBLE))
+
+
+def _outperforms_top_k(results: Results) -> Iterator[Finding]:
+    lines, shares = [], []
+    for name in ("fig1", "fig3", "fig4"):
+        for panel in _panels(results, name):
+            top = results.curves(_named(panel, "top-k"))
+            gains = np.concatenate(
+                [
+                    _gain(results.curves(curve), top)
+                    for curve in panel.curves
+                    if curve.is_the_papers and curve.task.protocol == "held-out"
+                ]
+            )
+            gains = gains[~np.isnan(gains)]
+            if not len(gains):
+                continue
+            shares.append(float((gains > 0).mean()))
+            lines.append(
+                f"{TITLES[panel.data]}, {_figure(name)}: {(gains > 0).sum()} of {len(gains)} "
+                f"points lie above top-k's curve, by {gains.min():+.2%} to {gains.max():+.2%} of "
+                f"accuracy at equal size, {np.median(gains):+.2%} in the middle"
+            )
+    if lines:
+        claim = "At every K and λ the selector is more accurate than top-k at equal size"
+        verdict = REPRODUCED if min(shares) >= 0.95 else PARTLY if np.mean(shares) > 0.5 else NOT
+        yield Finding(claim, "fig1, fig3, fig4", tuple(lines), verdict)
+
+
+def _gain(curves: Sequence[Frontier], top: Sequence[Frontier]) -> NDArray[np.float64]:
+    """Accuracy above top-k's at equal size, on average over seeds, for each point with more than
+    one label; NaN for the others."""
+    found = []
+    for curve, fixed in zip(curves, top, strict=True):
+        gain = curve.accuracy - np.asarray(fixed.accuracy_at(curve.mean_size))
+        found.append(np.where(curve.mean_size > 1.01, gain, np.nan))
+    mean: NDArray[np.float64] = np.array(found).mean(axis=0)
+    return mean
+
+
+def _grows_with_k(results: Results) -> Iterator[Finding]:
+    lines, shares = [], []
+    for panel in _panels(results, "fig3"):
+        steps, drops = [], []
+        for curve in panel.curves:
+            if not curve.is_the_papers or curve.task.protocol == "seen":
+                continue
+            frontiers = results.curves(curve)
+            sizes = np.mean([c.mean_size for c in frontiers], axis=0)
+            accuracies = np.mean([c.accuracy for c in frontiers], axis=0)
+            both = (np.diff(sizes) >= 0) & (np.diff(accuracies) >= 0)
+            steps.extend(both.tolist())
+            drops.append(float(np.minimum(np.diff(accuracies), 0).min()))
+        shares.append(float(np.mean(steps)))
+        lines.append(
+            f"{TITLES[panel.data]}: in {sum(steps)} of {len(steps)} doublings both grow; accuracy "
+            f"falls by {abs(min(drops)):.2%} at most"
+        )
+    if lines:
+        claim = "As K grows, so do accuracy and mean size"
+        verdict = REPRODUCED if min(shares) >= 0.9 else PARTLY if np.mean(shares) > 0.5 else NOT
+        yield Finding(claim, "fig3", tuple(lines), verdict)
+
+
+def _denis_hebiri(results: Results) -> Iterator[Finding]:
+    lines, ratios = [], []
+    for panel in _panels(results, "fig6"):
+        sets, top = (results.curves(_named(panel, c)) for c in ("Denis and Hebiri", "top-k"))
+        at = min(0.95, float(np.floor(_highest(sets) * 100) / 100))
+        ratio = _ratios(sets, top, at)
+        ratios.append(abs(float(ratio.ratio.mean()) - 1))
+        lines.append(f"{TITLES[panel.data]}, weak h: {_sizes(ratio, at, 'top-k')}")
+    if lines:
+        lines.append(
+            "with a bound on each set's size their method is top-k; with a bound on the mean size, "
+            "as they state it and as it is computed here, it is one threshold on the probabilities"
+        )
+        claim = "The method of Denis and Hebiri performs as top-k"
+        yield Finding(claim, "fig6", tuple(lines), _verdict(ratios, NEGLIGIBLE))
+
+
+def _beats_conformal(results: Results) -> Iterator[Finding]:
+    figure = results.figure("fig5")
+    if figure is None:
+        return
+    panel = figure.panels[0]
+    papers = [c for c in panel.curves if c.is_the_papers]
+    most = max(c.task.rows for c in papers)
+    lines: list[str] = []
+    best: dict[float, float] = {}
+    for curve in papers:
+        for at, ratio in _against_conformal(results, panel, curve):
+            lines.append(f"{curve.label}: {_sizes(ratio, at, 'LAC')}")
+            if curve.task.rows == most:
+                best[at] = min(best.get(at, np.inf), float(ratio.ratio.mean()))
+    for curve in panel.curves:
+        if curve.task.method == "Bayes selector":  # what no amount of data can better
+            for at, ratio in _against_conformal(results, panel, curve):
+                lines.append(f"{curve.label}, the best of these sets: {_sizes(ratio, at, 'LAC')}")
+    if lines:
+        claim = "With enough data the selector beats conformal prediction (artificial data)"
+        yield Finding(claim, "fig5", tuple(lines), _beaten(list(best.values())))
+
+
+def _beats_conformal_weak(results: Results) -> Iterator[Finding]:
+    lines: list[str] = []
+    ratios: list[float] = []
+    for panel in _panels(results, "fig6"):
+        best: dict[float, float] = {}
+        for curve in panel.curves:
+            if not curve.is_the_papers:
+                continue
+            compared = list(_against_conformal(results, panel, curve))
+            for at, ratio in compared:
+                lines.append(f"{TITLES[panel.data]}, {curve.label}: {_sizes(ratio, at, 'LAC')}")
+                if curve.task.protocol == "held-out":
+                    best[at] = min(best.get(at, np.inf), float(ratio.ratio.mean()))
+            if not compared:
+                lines.append(f"{TITLES[panel.data]}, {curve.label}: 80% is not reached")
+        ratios.extend(best.values())
+    if lines:
+        claim = "With a weak scoring function it beats conformal prediction on real data"
+        yield Finding(claim, "fig6", tuple(lines), _beaten(ratios))
+
+
+def _against_conformal(
+    results: Results, panel: Panel, curve: Curve
+) -> Iterator[tuple[float, Ratio]]:
+    """A selector against LAC, at each of a few accuracies that it reaches."""
+    lac = next(c for c in panel.curves if c.task.method == "LAC")
+    curves = results.curves(curve)
+    for at in (0.8, 0.9, 0.95):
+        if at <= _highest(curves):
+            yield at, _ratios(curves, results.curves(lac), at)
+
+
+CLAIMS: tuple[Callable[[Results], Iterator[Finding]], ...] = (
+    _half_at_98,
+    _two_thirds_at_95,
+    _cost_negligible,
+    _outperforms_top_k,
+    _grows_with_k,
+    _denis_hebiri,
+    _beats_conformal,
+    _beats_conformal_weak,
+)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Mean sizes of two methods at one accuracy, for each seed."""
+
+    size: NDArray[np.float64]
+    reference: NDArray[np.float64]
+
+    @property
+    def ratio(self) -> NDArray[np.float64]:
+        quotient: NDArray[np.float64] = self.size / self.reference
+        return quotient
+
+
+def _ratios(curves: Sequence[Frontier], reference: Sequence[Frontier], at: float) -> Ratio:
+    sizes = [np.array([float(c.size_at(at)) for c in both]) for both in (curves, reference)]
+    return Ratio(*sizes)
+
+
+def _sizes(ratio: Ratio, at: float, than: str) -> str:
+    """A comparison in words."""
+    spread = f" ± {ratio.ratio.std():.2f}" if len(ratio.ratio) > 1 else ""
+    return (
+        f"{ratio.size.mean():.2f} labels at {100 * at:.4g}%, where {than} has "
+        f"{ratio.reference.mean():.2f}: {ratio.ratio.mean():.2f}{spread} times"
+    )
+
+
+def _verdict(values: Sequence[float], bound: float) -> str:
+    """Reproduced if all are within the bound, partly if some are."""
+    within = [value <= bound for value in values]
+    return REPRODUCED if all(within) else PARTLY if any(within) else NOT
+
+
+def _beaten(ratios: Sequence[float]) -> str:
+    shorter = [ratio < 1 - NOTEWORTHY for ratio in ratios]
+    return REPRODUCED if shorter and all(shorter) else PARTLY if any(shorter) else NOT
+
+
+def _highest(curves: Sequence[Frontier]) -> float:
+    """The accuracy that every seed's curve reaches."""
+    return min(float(c.accuracy.max()) for c in curves)
+
+
+def _panels(results: Results, figure: str, names: Sequence[str] | None = None) -> list[Panel]:
+    found = results.figure(figure)
+    panels = () if found is None else found.panels
+    return [p for p in panels if p.curves and (names is None or p.data in names)]
+
+
+def _named(panel: Panel, label: str) -> Curve:
+    return next(curve for curve in panel.curves if curve.label == label)
+
+
+def _all_of_figure_3(results: Results, data: str) -> list[Frontier]:
+    """Every point of figure 3 as one curve for each seed."""
+    curves = [
+        results.curves(curve)
+        for panel in _panels(results, "fig3", [data])
+        for curve in panel.curves
+        if curve.is_the_papers and curve.task.protocol == "held-out"
+    ]
+    return [
+        Frontier(
+            np.concatenate([c.accuracy for c in one]),
+            np.concatenate([c.mean_size for c in one]),
+            np.concatenate([c.parameter for c in one]),
+        )
+        for one in zip(*curves, strict=True)
+    ]
+
+
+def _figure(name: str) -> str:
+    return name.replace("fig", "figure ")

@@ -1,0 +1,286 @@
+"""How a cardinality-aware selector is learned: the problem, its inputs, a network, a training."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._utils.arrays import ArrayLike, check_count, check_weight, row_blocks
+from shortlist._utils.lazy import Matrix, on
+from shortlist._utils.ordering import best
+from shortlist._utils.progress import Show
+from shortlist.costs import Cost, cost_matrix, cost_table
+from shortlist.families import Family, TopK
+from shortlist.frontier import Frontier
+from shortlist.learning.large_tables import costs_and_hits
+from shortlist.learning.networks import Stack, Standardize, from_zero, perceptron
+from shortlist.learning.process_group import together
+from shortlist.learning.settings import Training, device_of, seeded, settings_of
+from shortlist.learning.training import History, train
+from shortlist.losses import from_name
+from shortlist.predictors.base import SetPredictor, as_family, check_depth, frontier_of_choices
+from shortlist.predictors.cardinality.inputs import SelectorInputs
+from shortlist.predictors.training_rows import Seen
+from shortlist.ranking import Ranking
+
+Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
+
+
+class CardinalityBase(SetPredictor):
+    """What one selector and a path of them share: problem, inputs, network, training."""
+
+    family: Family | None
+    cost: Cost
+    loss: str | nn.Module
+    inputs: str
+    network: Network | None
+    width: int
+    q: float
+    rho: float
+    score_depth: int
+    device: str
+    dtype: str
+    checkpoint: str | os.PathLike[str] | None
+    progress: Show
+    learning_rate: float
+    batch_size: int
+    weight_decay: float
+    max_epochs: int
+    patience: int
+    validation_fraction: float
+    clip_norm: float | str | None
+    random_state: object
+
+    family_: Family
+    history_: History | list[History] | None
+    _inputs: SelectorInputs
+    _weights: list[float]
+    _network: nn.Module | None
+
+    def _learn(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None,
+        classes: ArrayLike | None,
+        cost_weights: Sequence[object],
+        *,
+        stacked: bool,
+    ) -> None:
+        weights = [check_weight(w) for w in cost_weights]
+        loss = _as_loss(self)
+        settings = settings_of(self, loss)
+        dtype = _dtype(self.dtype)
+        ranking, index, kind = self._open(scores, y, classes)
+        family = as_family(self.family, TopK.doubling(ranking.depth))
+        family.check(ranking)
+        family = together().share(family.fitted(ranking, index, kind))
+        table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
+        inputs = SelectorInputs(self.inputs, kind, self.score_depth)
+        x = inputs.fit(ranking, features)
+        x = on(x, device_of(self.device, x))
+        network: nn.Module | None = None
+        history: History | list[History] | None = None
+        # With one member, or where the largest set costs nothing, there is nothing to learn.
+        if len(family) > 1 and (any(weights) or not family.nested):
+            costs, hits = costs_and_hits(family, ranking, index, table, dtype)
+            there = hits.to(x.device), costs.to(x.device)
+            problem = _Problem(x, *there, float(table[-1]), weights, loss, settings)
+            network, history = self._train(problem, stacked=stacked)
+        self.family_, self._inputs, self._weights = family, inputs, weights
+        self._network, self.history_ = network, history
+        self._seen = Seen(ranking) if network is not None else None
+        self._close(ranking, kind)
+
+    def _train(
+        self, problem: _Problem, *, stacked: bool
+    ) -> tuple[nn.Module, History | list[History]]:
+        weights = problem.weights
+        prototype = seeded(lambda: self._build(problem), problem.settings.seed)
+        names = [f"selector with cost_weight = {w:g}" for w in weights]
+        if stacked and self.network is None:
+            standardize, body = prototype
+            assert isinstance(body, nn.Sequential)
+            stack = nn.Sequential(standardize, Stack(body, len(weights)))
+            vector = problem.costs.new_tensor(weights)
+            return stack, self._fit_network(stack, problem, vector, names, self.checkpoint)
+        if not stacked:
+            history = self._fit_network(prototype, problem, weights[0], names[0], self.checkpoint)
+            return prototype, history
+        # A network of the user's own: any module will do, so the members take their turns.
+        members = [copy.deepcopy(prototype) for _ in weights]
+        histories = [
+            self._fit_network(
+                network, problem, w, name, self.checkpoint and f"{self.checkpoint}.{i}"
+            )
+            for i, (network, w, name) in enumerate(zip(members, weights, names, strict=True))
+        ]
+        return _Members(members), histories
+
+    def _fit_network(
+        self,
+        network: nn.Module,
+        problem: _Problem,
+        weight: float | Tensor,
+        name: str | list[str],
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> History:
+        vector = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
+
+        def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
+            c = cost_matrix(hits, costs, vector, problem.largest_cost)
+            return _mean_loss(problem.loss, outputs, c)
+
+        return train(
+            network,
+            problem.x,
+            (problem.hits, problem.costs),
+            objective,
+            problem.settings,
+            members=None if isinstance(name, str) else name,
+            recorded=self.network is None and isinstance(self.loss, str),
+            checkpoint=checkpoint,
+            # As a list: a tensor's repr is rounded.
+            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
+            progress=self.progress,
+            what=name if isinstance(name, str) else f"{len(name)} selectors",
+        )
+
+    def _build(self, problem: _Problem) -> nn.Sequential:
+        x, n_out, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
+        if self.network is None:
+            width = check_count(self.width, "width")
+            body: nn.Module = from_zero(perceptron(x.shape[1], n_out, width))
+        elif isinstance(self.network, nn.Module):
+            body = copy.deepcopy(self.network)
+        else:
+            body = self.network(x.shape[1], n_out)
+        network = nn.Sequential(Standardize.of(x, dtype), body.to(x.device, dtype))
+        if self.network is not None:
+            _check_outputs(network, x[:2], n_out)
+        return network
+
+    @torch.no_grad()
+    def _scores(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+        """`r(x, k)`: (rows, |K|), or (members, rows, |K|) for a stack."""
+        assert self._network is not None
+        x = self._inputs(ranking, features)
+        device = next(iter(self._network.state_dict().values())).device
+        widest = max(x.shape[1], self.width * len(self._weights))  # a stack's hidden layer
+        blocks = [self._network(x[rows].to(device)) for rows in row_blocks(len(x), widest, device)]
+        return torch.cat(blocks, dim=-2).to(ranking.device)
+
+    def _choices(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
+        """The member chosen for each row: (weights, rows)."""
+        check_depth(self.family_, ranking)
+        shape = (len(self._weights), len(ranking))
+        last = torch.full(shape, len(self.family_) - 1, device=ranking.device)
+        if self._network is None:
+            self._inputs(ranking, features)  # what is missing is missing here too
+            return last
+        chosen = best(self._scores(ranking, features)).view(shape)
+        free = torch.tensor(self._weights, device=ranking.device) == 0
+        return torch.where(free[:, None] & self.family_.nested, last, chosen)
+
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """One point for each lambda that was trained: one selector has one, a path its curve."""
+        ranking, index = self._labelled(scores, y)
+        return frontier_of_choices(
+            self.family_,
+            ranking,
+            index,
+            list(self._choices(ranking, features)),
+            self._weights,
+            parameter_name="cost_weight",
+            name="cardinality-aware",
+        )
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is to be learned: inputs, hits and costs of all rows, for every lambda of `weights`."""
+
+    x: Matrix
+    hits: Tensor
+    costs: Tensor
+    largest_cost: float
+    weights: list[float]
+    loss: nn.Module
+    settings: Training
+
+
+class _Members(nn.Module):
+    """Separate networks, stacked at the output."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([network(x) for network in self.networks])
+
+
+@torch.no_grad()
+def _check_outputs(network: nn.Module, x: Tensor, n_out: int) -> None:
+    """Try a network of the user's own on a few rows."""
+    asked = f"{len(x)} rows of {x.shape[1]} inputs"
+    try:
+        shape = tuple(network.eval()(x).shape)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise ValueError(f"the network does not take {asked} (a float tensor): {error}") from error
+    if shape != (len(x), n_out):
+        raise ValueError(
+            f"the network gives outputs of shape {shape} for {asked}; needed: {(len(x), n_out)}, "
+            "one for each set of the family"
+        )
+
+
+def _as_loss(model: CardinalityBase) -> nn.Module:
+    if isinstance(model.loss, nn.Module):
+        _check_loss(model.loss, _dtype(model.dtype))
+        return model.loss
+    if not isinstance(model.loss, str):
+        raise ValueError(f"loss must be a name or a module of (scores, costs); got {model.loss!r}")
+    # Costs are in range by construction, and a check in every step would wait for the device.
+    return from_name(
+        model.loss, q=model.q, rho=model.rho, cost_sensitive=True, reduction="none", validate=False
+    )
+
+
+@torch.no_grad()
+def _check_loss(loss: nn.Module, dtype: torch.dtype) -> None:
+    """Try a loss of the user's own: a high score for the cheap set must cost less."""
+    costs = torch.tensor([[0.0, 1.0]], dtype=dtype)
+    good, bad = torch.tensor([[[1.0, -1.0]], [[-1.0, 1.0]]], dtype=dtype)
+    hint = "a loss takes (scores, costs), as sl.losses.CostSensitiveCompSumLoss does"
+    try:
+        backwards = bool(_mean_loss(loss, bad, costs) < _mean_loss(loss, good, costs))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{loss!r} does not fit: {hint} ({error})") from error
+    if backwards:
+        raise ValueError(f"{loss!r} prefers the set that costs more: {hint}")
+
+
+def _mean_loss(loss: nn.Module, outputs: Tensor, costs: Tensor) -> Tensor:
+    """The batch's mean loss, or one for each member of a stack."""
+    if getattr(loss, "reduction", None) == "none":
+        value: Tensor = loss(outputs, costs)
+        return value.mean(dim=-1)
+    if outputs.ndim == 2:
+        return torch.as_tensor(loss(outputs, costs)).mean()
+    return torch.stack([_mean_loss(loss, o, c) for o, c in zip(outputs, costs, strict=True)])
+
+
+def _dtype(name: str) -> torch.dtype:
+    known = {"float32": torch.float32, "float64": torch.float64}
+    if name not in known:
+        raise ValueError(f'dtype must be "float32" or "float64"; got {name!r}')
+    return known[name]

@@ -1,0 +1,88 @@
+"""The selector that learns nothing: always the same member of a family."""
+
+from __future__ import annotations
+
+import torch
+
+from shortlist._utils.arrays import ArrayLike, check_count
+from shortlist.families import Family, TopK
+from shortlist.frontier import Frontier
+from shortlist.predictors.base import SetPredictor, as_family, frontier_of_choices
+from shortlist.ranking import Ranking
+from shortlist.sets import NO_PROMISE, PredictionSets
+
+
+class FixedSelector(SetPredictor):
+    """One member of a family for every row: top-k for one k, one threshold.
+
+    Parameters
+    ----------
+    family : Family, optional
+        Default: top-k of every size.
+    index : int
+        Which member, counted from 0.
+
+    Examples
+    --------
+    >>> scores = [[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]
+    >>> model = FixedSelector(TopK([1, 2]), index=1).fit(scores, [1, 2])
+    >>> model.predict_set(scores).labels()
+    [[1, 2], [0, 2]]
+    >>> model.frontier(scores, [1, 2]).accuracy.tolist()
+    [0.5, 1.0]
+    """
+
+    family_: Family
+
+    def __init__(
+        self, family: Family | None = None, index: int = 0, *, score_type: str = "auto"
+    ) -> None:
+        self.family = family
+        self.index = index
+        self.score_type = score_type
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> FixedSelector:
+        """Check the family against the scores; there is nothing to learn."""
+        ranking, index, kind = self._open(scores, y, classes)
+        family = as_family(self.family, TopK.dense(ranking.depth))
+        family.check(ranking)
+        family = family.fitted(ranking, index, kind)
+        self._member(family)
+        self.family_ = family
+        self._close(ranking, kind)
+        return self
+
+    def _member(self, family: Family) -> int:
+        if check_count(self.index, "index", least=0) >= len(family):
+            raise ValueError(
+                f"index = {self.index}, but {family} has {len(family)} members, counted from 0"
+            )
+        return self.index
+
+    def predict_set(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+    ) -> PredictionSets:
+        """The set of the one member."""
+        ranking = self._ranking(scores)
+        member = self._member(self.family_)
+        choice = torch.full((len(ranking),), member, device=ranking.device)
+        promise = f"member {member} of {self.family_}; {NO_PROMISE}"
+        return self.family_.select(ranking, choice, promise=promise)
+
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """Every member of the family in turn."""
+        ranking, index = self._labelled(scores, y)
+        members = range(len(self.family_))
+        choices = [torch.full((len(ranking),), k, device=ranking.device) for k in members]
+        return frontier_of_choices(
+            self.family_, ranking, index, choices, members, parameter_name="index", name="fixed"
+        )

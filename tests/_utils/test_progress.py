@@ -1,0 +1,94 @@
+"""Progress: a bar on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from shortlist._utils import progress as _progress
+from shortlist._utils.progress import track
+
+
+def count(show: object) -> None:
+    with track("counting", 2, show) as step:  # type: ignore[arg-type]
+        step("first")
+        step("second")
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal, and no waiting before the bar shows."""
+    monkeypatch.setattr(_progress, "PATIENCE_S", -1.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the captured stream for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_bar_says_what_and_how_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    count(True)
+    out, err = capsys.readouterr()
+    assert "counting" in err
+    assert "second" in err
+    assert "2/2" in err
+    assert out == ""  # results go there
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_within_a_job_has_a_bar_below(capsys: pytest.CaptureFixture[str]) -> None:
+    with track("outer", 2, True) as step:
+        for name in ("a", "b"):
+            with track(f"inner {name}", 3, True) as turn:
+                for i in range(3):
+                    turn(f"{name}{i}")
+            step(name)
+    err = capsys.readouterr().err
+    for shown in ("outer", "inner a", "inner b", "2/2"):
+        assert shown in err
+    assert err.count("\x1b[?25l") == 1  # one display, not two that overwrite one another
+    count(True)  # and the next job has its own
+    assert "counting" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("show", [False, 0, np.False_, "auto"])
+def test_silence(show: object, capsys: pytest.CaptureFixture[str]) -> None:
+    count(show)  # the captured stream is no terminal
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_short_job_shows_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    count(True)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_that_fails_puts_the_terminal_back(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with track("counting", 2, True) as step:
+            step("first")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert "\x1b[?25h" in capsys.readouterr().err  # the cursor shows again
+
+
+def test_without_rich_auto_is_silent_and_true_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    count("auto")
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(ImportError, match=r"pip install 'shortlist\[cli\]'"):
+        count(True)
+
+
+def test_another_word() -> None:
+    with pytest.raises(ValueError, match="got 'sometimes'"):
+        count("sometimes")

@@ -1,0 +1,135 @@
+"""Plots for notebooks: what is drawn is what was measured."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from drawn import draw
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import betabinom, binom
+
+import shortlist as sl
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.html_report.guarantee_plot import expected_limits
+from shortlist.html_report.operating_points import TARGETS
+from shortlist.metrics import class_accuracy
+from shortlist.sets import PredictionSets
+
+mpl.use("Agg")
+
+
+def axes() -> Axes:
+    found: Axes = Figure().subplots()
+    return found
+
+
+SETS = PredictionSets.from_lists(
+    [["cat"], ["dog", "cat"], ["eel", "dog"], ["eel", "cat", "dog"]], classes=["cat", "dog", "eel"]
+)
+
+
+def test_sizes() -> None:
+    ax = SETS.plot_sizes(axes())
+    assert [(round(p.get_center()[0]), p.get_height()) for p in ax.patches] == [  # type: ignore[attr-defined]
+        (1, 0.25),
+        (2, 0.5),
+        (3, 0.25),
+    ]
+    assert ax.get_xlabel() == "labels in a set (mean 2)"
+    empty = PredictionSets.from_lists([[], [0, 1, 2, 3]], n_classes=5).plot_sizes(color="red")
+    assert [p.get_height() for p in empty.patches] == [0.5, 0, 0, 0, 0.5]  # type: ignore[attr-defined]
+    assert {p.get_facecolor() for p in empty.patches} == {(1.0, 0.0, 0.0, 1.0)}
+    with pytest.raises(ValueError, match="there are no rows"):
+        SETS[:0].plot_sizes()
+
+
+def test_classes() -> None:
+    y = ["dog", "dog", "eel", "eel"]
+    ax = SETS.plot_classes(y, axes())
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["dog", "eel"]  # cat has no rows
+    assert [p.get_width() for p in ax.patches] == [0.5, 1.0]  # type: ignore[attr-defined]
+    assert ax.yaxis_inverted()  # the lowest is on top
+    assert ax.lines[-1].get_xdata()[0] == SETS.accuracy(y)  # type: ignore[index]
+
+
+def test_of_many_classes_the_lowest_are_drawn() -> None:
+    scores, y = draw(2000, n=60)
+    sets = sl.SplitConformal().fit(scores[:1000], y[:1000]).predict_set(scores[1000:])
+    ax = sets.plot_classes(y[1000:], axes(), most=7)
+    shares = np.sort(class_accuracy(sets, y[1000:]))[:7]
+    np.testing.assert_allclose([p.get_width() for p in ax.patches], shares)  # type: ignore[attr-defined]
+    assert "the 7 lowest of 60" in ax.get_xlabel()
+    with pytest.raises(ValueError, match="most must be an integer of at least 1; got 0"):
+        sets.plot_classes(y[1000:], most=0)
+
+
+def model(**given: object) -> tuple[sl.SplitConformal, np.ndarray, np.ndarray]:
+    scores, y = draw(1600, n=8)
+    fitted = sl.SplitConformal("lac", temperature=None, **given)  # type: ignore[arg-type]
+    return fitted.fit(scores[:600], y[:600]), scores[600:], y[600:]
+
+
+def test_the_promise_against_what_was_kept() -> None:
+    lac, scores, y = model()
+    ax = lac.plot_guarantee(scores, y, ax=axes())
+    promised, kept = ax.lines
+    levels = np.asarray(kept.get_xdata())
+    np.testing.assert_array_equal(promised.get_xdata(), promised.get_ydata())
+    expected = []
+    for accuracy in TARGETS:
+        try:
+            expected.append((accuracy, lac.predict_set(scores, accuracy=accuracy).accuracy(y)))
+        except UnreachableError:
+            assert accuracy == 0.999  # by 600 rows
+    np.testing.assert_array_equal(np.column_stack([levels, kept.get_ydata()]), expected)
+    low, high = expected_limits(lac, levels, 1000)
+    inside = (low <= kept.get_ydata()) & (kept.get_ydata() <= high)
+    assert inside[levels > 0.8].all()
+    assert ax.get_legend() is not None
+    assert len(ax.collections) == 1
+
+
+def test_the_limits_are_those_of_the_exact_law() -> None:
+    lac, _, _ = model()
+    (low,), (high,) = expected_limits(lac, np.array([0.9]), 1000)
+    law = betabinom(1000, 601 - 60, 60)  # 60 = floor(0.1 * 601)
+    assert law.cdf(1000 * low - 1) < 0.025 <= law.cdf(1000 * low)
+    assert law.cdf(1000 * high - 1) < 0.975 <= law.cdf(1000 * high)
+    assert low < binom(1000, 0.9).ppf(0.025) / 1000  # the calibration rows are a draw too
+
+
+def test_limits_hold_as_often_as_they_say() -> None:
+    outside = []
+    for seed in range(60):
+        scores, y = draw(700, n=4, seed=seed)
+        lac = sl.SplitConformal("lac", temperature=None).fit(scores[:300], y[:300])
+        (low,), (high,) = expected_limits(lac, np.array([0.9]), 400)
+        kept = lac.predict_set(scores[300:], accuracy=0.9).accuracy(y[300:])
+        outside.append(not low <= kept <= high)
+    assert sum(outside) <= 8  # 3 are expected; more than 8 come about once in 300 times
+
+
+def test_a_path_promises_with_a_probability() -> None:
+    scores, y = draw(900, n=6)
+    path = sl.CardinalityPath(
+        cost_weights=[0.5, 0.05, 0.005], inputs="scores", width=8, max_epochs=2, progress=False
+    ).fit(scores[:300], y[:300])
+    with pytest.raises(ValueError, match="is not calibrated, and promises no accuracy"):
+        path.plot_guarantee(scores[600:], y[600:])
+    path.calibrate(scores[300:600], y[300:600])
+    ax = path.plot_guarantee(scores[600:], y[600:], accuracies=[0.6, 0.7], ax=axes())
+    for accuracy, kept in zip([0.6, 0.7], ax.lines[1].get_ydata(), strict=True):  # type: ignore[arg-type]
+        assert kept == path.predict_set(scores[600:], accuracy=accuracy).accuracy(y[600:])
+
+
+def test_wrong_input() -> None:
+    lac, scores, y = model()
+    with pytest.raises(ValueError, match=r"none of the accuracies, 0\.9999 to 0\.9999, can be"):
+        lac.plot_guarantee(scores, y, accuracies=[0.9999])
+    with pytest.raises(ValueError, match="each of accuracies must lie strictly between 0 and 1"):
+        lac.plot_guarantee(scores, y, accuracies=[90])
+    with pytest.raises(ValueError, match="is not calibrated"):
+        sl.FixedSelector().fit(scores, y).plot_guarantee(scores, y)

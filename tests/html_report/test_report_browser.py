@@ -1,0 +1,274 @@
+"""The page in a browser: its numbers are Python's, whatever is pressed or dragged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from devtools import Tab, browser, find_browser
+from drawn import draw
+from reported import HOSTILE, compared
+
+import shortlist as sl
+from shortlist.html_report.content import Content, Method, Point, content_of
+from shortlist.html_report.page import page
+
+PROGRAM = find_browser()
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"
+)
+
+
+@cache
+def content() -> Content:
+    return content_of(compared())
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tab, Path]]:
+    folder = tmp_path_factory.mktemp("browser")
+    path = folder / "report.html"
+    path.write_text(page(content(), "Hostile names"), encoding="utf-8")
+    assert PROGRAM is not None
+    with browser(PROGRAM, folder / "profile") as tab:
+        yield tab, path
+
+
+@pytest.fixture
+def tab(window: tuple[Tab, Path]) -> Iterator[Tab]:
+    """A fresh page, which has complained of nothing when the test is over."""
+    found, path = window
+    found.scheme("light")
+    found.size(1280, 900)
+    found.goto(path)
+    yield found
+    assert found.seen("Runtime.exceptionThrown") == []
+    assert found.seen("Log.entryAdded") == []
+    assert found.seen("Runtime.consoleAPICalled") == []
+    assert found.seen("Page.javascriptDialogOpening") == []
+    fetched = {event["request"]["url"] for event in found.seen("Network.requestWillBeSent")}
+    assert fetched - {"data:,"} == {path.resolve().as_uri()}
+
+
+def move_to(tab: Tab, target: int, method: int | None = None) -> None:
+    tab.run(
+        f"(() => {{ const s = document.getElementById('target'); s.value = {target};"
+        "s.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+    if method is not None:
+        tab.run(f"document.getElementById('m{method}').click()")
+
+
+def current(tab: Tab) -> tuple[int, Method, Point | None]:
+    target = int(tab.run("document.getElementById('target').value"))
+    chosen = int(tab.run("document.querySelector('[name=method]:checked').value"))
+    method = content().methods[chosen]
+    at = method.at[target]
+    return target, method, None if at < 0 else method.points[at]
+
+
+def check(tab: Tab) -> None:
+    """Every number that is shown is the one that Python has."""
+    said = content()
+    target, method, point = current(tab)
+    assert tab.value("#asked") == said.accuracies[target]
+    assert tab.text("#of-method") == method.name
+    for i, one in enumerate(said.methods):
+        shown = tab.run(f"document.getElementById('s{i}').dataset.value")
+        assert shown == "" if np.isnan(one.size[target]) else float(shown) == one.size[target]
+    if point is None:
+        assert tab.text("#kept") == tab.text("#size") == "–"
+        assert "reach" in tab.text("#told")
+        return
+    assert tab.value("#kept") == point.hits / said.rows
+    assert tab.text("#kept") == f"{100 * point.hits / said.rows:.2f}%"
+    assert tab.value("#size") == point.labels / said.rows
+    assert tab.value("#single") == point.counts[said.bins.index((1, 1))] / said.rows
+    assert tab.value("#longest") == point.longest
+    bars = "[...document.querySelectorAll('#sizes rect')].map(r => +r.dataset.rows)"
+    assert tab.run(bars) == list(point.counts)
+    classes = tab.run(
+        "[...document.querySelectorAll('#classes li')].map(li => [li.firstChild.textContent,"
+        " +li.lastChild.dataset.held, +li.lastChild.dataset.of])"
+    )
+    expected = [
+        [said.names[label], rows - missed, rows]
+        for label, rows, missed in zip(said.classes, said.class_rows, point.missed, strict=False)
+    ]
+    assert sorted(classes) == sorted(expected)
+    shares = [held / of for _, held, of in classes]
+    assert shares == sorted(shares)
+    sizes = "[...document.querySelectorAll('#examples > li')].map(li => +li.dataset.size)"
+    if point.lists or method.order:
+        assert tab.run(sizes) == list(point.sizes)
+    promised = "is promised" in tab.text("#told")
+    assert promised == point.promised
+
+
+def test_it_begins_where_python_says(tab: Tab) -> None:
+    target, method, _ = current(tab)
+    assert (target, method) == (content().start, content().methods[content().main])
+    check(tab)
+    assert tab.text("#asked") == "95%"
+
+
+def test_every_position_for_every_method(tab: Tab) -> None:
+    last = len(content().accuracies) - 1
+    for method in range(len(content().methods)):
+        for target in {0, 13 + method, 40 + method, last - method, last}:
+            move_to(tab, target, method)
+            check(tab)
+
+
+def test_arrow_keys_move_the_slider(tab: Tab) -> None:
+    tab.run("document.getElementById('target').focus()")
+    start = content().start
+    for key, target in [
+        ("ArrowRight", start + 1),
+        ("ArrowUp", start + 2),
+        ("ArrowLeft", start + 1),
+        ("ArrowDown", start),
+        ("End", len(content().accuracies) - 1),
+        ("Home", 0),
+    ]:
+        tab.press(key)
+        assert current(tab)[0] == target
+        check(tab)
+    said = tab.run("document.getElementById('target').getAttribute('aria-valuetext')")
+    assert re.fullmatch(r"50%: \d\.\d\d labels on average with Shortlister", said)
+
+
+def test_the_slider_is_dragged(tab: Tab) -> None:
+    place = "const b = document.getElementById('target').getBoundingClientRect();"
+    left, top, width, height = tab.run(
+        f"(() => {{ {place} return [b.x, b.y, b.width, b.height] }})()"
+    )
+    last = len(content().accuracies) - 1
+    at = content().start / last
+    tab.mouse("mousePressed", left + 8 + at * (width - 16), top + height / 2)
+    tab.mouse("mouseMoved", left + 0.4 * width, top + height / 2)
+    tab.mouse("mouseReleased", left + 0.4 * width, top + height / 2)
+    assert abs(current(tab)[0] - 0.4 * last) <= 2
+    check(tab)
+
+
+def test_all_of_it_can_be_had_by_keys(tab: Tab) -> None:
+    reached = []
+    for _ in range(4):
+        tab.press("Tab")
+        reached.append(
+            tab.run("document.activeElement.id || document.activeElement.getAttribute('role')")
+        )
+        ring = tab.run("getComputedStyle(document.activeElement).outlineStyle")
+        assert ring != "none", reached
+        if reached[-1] == f"m{content().main}":
+            tab.press("ArrowDown")
+            assert current(tab)[1] == content().methods[content().main + 1]
+            check(tab)
+    # The tables may have to be scrolled.
+    assert reached == ["target", f"m{content().main}", "region", "region"]
+
+
+def test_more_classes_on_demand(tab: Tab, window: tuple[Tab, Path], tmp_path: Path) -> None:
+    # Ten are shown at first; there are only five here, and no button.
+    assert tab.run("document.getElementById('more').hidden")
+    scores, y = draw(600, n=15)
+    said = content_of(sl.compare(scores, y, methods={"LAC": sl.SplitConformal("lac")}))
+    path = tmp_path / "many.html"
+    path.write_text(page(said, "Many classes"), encoding="utf-8")
+    tab.goto(path)
+    rows = "document.querySelectorAll('#classes li').length"
+    assert tab.run(rows) == 10
+    assert tab.text("#more") == "Show all 15"
+    tab.run("document.getElementById('more').focus()")
+    tab.press(" ")
+    assert tab.run(rows) == 15
+    assert tab.run("document.getElementById('more').getAttribute('aria-expanded')") == "true"
+    held = tab.run(
+        "[...document.querySelectorAll('#classes [data-held]')]"
+        ".reduce((sum, e) => sum + Number(e.dataset.held), 0)"
+    )
+    method = said.methods[0]
+    assert held == method.points[method.at[said.start]].hits
+    tab.press(" ")
+    assert tab.run(rows) == 10
+    tab.goto(window[1])
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(tab: Tab, window: tuple[Tab, Path]) -> None:
+    tab.size(390, 844, phone=True)
+    tab.goto(window[1])
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    assert tab.run("window.visualViewport.scale") == 1
+    wide = tab.run(
+        "[...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll') &&"
+        " e.getBoundingClientRect().right > 391).map(e => e.tagName + '#' + e.id)"
+    )
+    assert wide == []
+    tall = tab.run("document.getElementById('target').getBoundingClientRect().height")
+    assert tall >= 24  # can be touched
+    sizes = "[...document.querySelectorAll('svg text')].map(t => t.getBoundingClientRect().height)"
+    assert min(tab.run(sizes)) >= 11  # drawn for this width, not shrunk to it
+    check(tab)
+
+
+def test_dark_mode(tab: Tab) -> None:
+    def colours() -> list[str]:
+        found: list[str] = tab.run(
+            "(() => { const s = getComputedStyle(document.body);"
+            " const line = document.querySelector('#curves .line.mine');"
+            " return [s.backgroundColor, s.color, getComputedStyle(line).stroke] })()"
+        )
+        return found
+
+    light = colours()
+    tab.scheme("dark")
+    dark = colours()
+    assert light[0] == "rgb(255, 255, 255)"
+    assert dark[0] == "rgb(21, 23, 27)"
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    check(tab)
+
+
+def test_hostile_names_are_only_text(tab: Tab) -> None:
+    assert tab.run("document.querySelectorAll('img, b, em, iframe').length") == 0
+    names = tab.run("[...document.querySelectorAll('#classes .name')].map(n => n.textContent)")
+    assert HOSTILE[0] in names
+    assert HOSTILE[2] in names
+    assert "<b>path</b>" in tab.text("#methods")
+
+
+def test_it_prints_with_the_numbers_that_are_shown(tab: Tab, tmp_path: Path) -> None:
+    move_to(tab, content().start + 5)
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    hidden = "getComputedStyle(document.getElementById('target')).display"
+    assert tab.run(hidden) == "none"
+    assert tab.run("getComputedStyle(document.getElementById('kept')).display") != "none"
+    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    check(tab)
+    tab.pdf(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_without_scripts_the_words_are_there(tab: Tab, window: tuple[Tab, Path]) -> None:
+    def shown() -> str:
+        nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+        return " ".join(str(n.get("name", {}).get("value")) for n in nodes if not n["ignored"])
+
+    assert "JavaScript" not in shown()
+    assert "labels in a list, on average" in shown()
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.goto(window[1])
+        words = shown()
+        assert "need JavaScript" in words
+        assert "What is not promised" in words
+        assert "mean size at accuracy" in words
+        assert "labels in a list, on average" not in words  # nothing that does not work
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+        tab.goto(window[1])

@@ -1,0 +1,457 @@
+"""What a report says is what the models do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from functools import cache
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+from drawn import draw, ragged
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reported import HOSTILE, NAMES, N, compared, plain, rows
+
+import shortlist as sl
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.html_report import content as _content
+from shortlist.html_report.confusion import confused_groups, hardest_classes
+from shortlist.html_report.content import Content, Method, Point, content_of, size_bins
+from shortlist.html_report.examples import LISTED, example_rows
+from shortlist.html_report.operating_points import TARGETS, can_promise
+from shortlist.html_report.single_model import judge
+from shortlist.metrics import class_accuracy
+from shortlist.sets import PredictionSets
+
+
+@cache
+def content(which: str = "compared") -> Content:
+    return content_of(compared() if which == "compared" else plain())
+
+
+def methods_of(said: Content) -> list[tuple[str, Method]]:
+    return list(zip(said.found._fitted, said.methods, strict=True))
+
+
+def promised_sets(found: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
+    """What `predict_set` itself gives."""
+    fitted = found._fitted[name]
+    ranking, _, x = fitted.judged
+    model = fitted.model(accuracy)
+    if not can_promise(model):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return model.predict_set(ranking, x, accuracy=accuracy)  # type: ignore[call-arg]
+        except UnreachableError:
+            return None
+
+
+def test_what_can_be_asked_for() -> None:
+    assert 90 <= len(TARGETS) <= 110
+    steps = np.diff(TARGETS)
+    assert (steps > 0).all()
+    assert (np.diff(steps) < 1e-9).all()  # denser and denser
+    assert (TARGETS[0], TARGETS[-1]) == (0.5, 0.999)
+    assert {0.8, 0.9, 0.95, 0.98, 0.99} < set(TARGETS)
+    said = content()
+    assert list(said.found._fitted) == NAMES
+    assert said.accuracies == sorted({*TARGETS, 0.75, 0.95})
+    assert said.accuracies[said.start] == 0.95
+    assert said.methods[said.main].name == "Shortlister"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_point_is_what_predict_set_gives(name: str) -> None:
+    found, said = compared(), content()
+    method = dict(methods_of(said))[name]
+    y = found._fitted[name].judged[1]
+    made = 0
+    for accuracy, at in zip(said.accuracies, method.at, strict=True):
+        sets = promised_sets(found, name, accuracy)
+        point = method.points[at] if at >= 0 else None
+        assert (sets is not None) == (point is not None and point.promised)
+        if sets is None or point is None:
+            continue
+        made += 1
+        sizes = np.asarray(sets.sizes)
+        assert point.hits / said.rows == sets.accuracy(y)
+        assert point.labels / said.rows == sets.mean_size
+        assert point.longest == sizes.max()
+        expected = [int(((sizes >= a) & (sizes <= b)).sum()) for a, b in said.bins]
+        assert list(point.counts) == expected
+        shares = class_accuracy(sets, y)
+        for k, label in enumerate(said.classes):
+            assert 1 - point.missed[k] / said.class_rows[k] == pytest.approx(shares[label])
+    assert (made > 0) == bool(method.promise) == (name != "fixed")
+
+
+def test_without_a_promise_it_is_the_cheapest_point_of_the_curve_that_gets_there() -> None:
+    said = content()
+    seen = 0
+    for name, method in methods_of(said):
+        fitted = said.found._fitted[name]
+        for accuracy, at in zip(said.accuracies, method.at, strict=True):
+            curve = fitted.curves[fitted.nearest(accuracy)]
+            reached = curve.accuracy >= accuracy
+            if at < 0:
+                assert not reached.any()
+            elif not method.points[at].promised:
+                point = method.points[at]
+                seen += 1
+                assert point.hits / said.rows >= accuracy
+                assert point.labels / said.rows == pytest.approx(curve.mean_size[reached].min())
+    assert seen > 50
+
+
+@pytest.mark.parametrize("which", ["compared", "plain"])
+def test_nothing_is_lost_in_any_point(which: str) -> None:
+    said = content(which)
+    assert sum(said.class_rows) == said.rows
+    for method in said.methods:
+        assert len(method.at) == len(said.accuracies)
+        assert set(method.at) - {-1} == set(range(len(method.points)))
+        for point in method.points:
+            assert sum(point.counts) == said.rows
+            assert sum(point.missed) == said.rows - point.hits
+            assert all(0 <= m <= n for m, n in zip(point.missed, said.class_rows, strict=True))
+            assert len(point.missed) == len(said.classes) + 1
+            lowest = sum(low * n for (low, _), n in zip(said.bins, point.counts, strict=True))
+            highest = sum(high * n for (_, high), n in zip(said.bins, point.counts, strict=True))
+            assert lowest <= point.labels <= highest
+
+
+def test_at_the_accuracies_of_the_table_it_says_what_the_table_says() -> None:
+    said = content()
+    for name, method in methods_of(said):
+        for accuracy in said.found.accuracies:
+            one, i = said.found.at(name, accuracy), said.accuracies.index(accuracy)
+            assert method.size[i] == pytest.approx(one.size, nan_ok=True)
+            if math.isnan(one.promised_accuracy):
+                continue
+            point = method.points[method.at[i]]
+            assert point.promised
+            assert point.hits / said.rows == one.promised_accuracy
+            assert point.labels / said.rows == one.promised_size
+            assert point.counts[said.bins.index((1, 1))] / said.rows == one.single_share
+            shares = [1 - m / n for m, n in zip(point.missed, said.class_rows, strict=True) if n]
+            assert min(shares) == pytest.approx(one.worst_class)
+
+
+def test_sizes_and_bands_are_the_curves() -> None:
+    said = content()
+    for name, method in methods_of(said):
+        fitted = said.found._fitted[name]
+        split = {a: fitted.curves[fitted.nearest(a)] for a in said.accuracies}
+        expected = [curve.size_at(a) for a, curve in split.items()]
+        np.testing.assert_array_equal(method.size, expected)
+        bands = {
+            id(c): c.band(said.accuracies, resamples=_content.RESAMPLES)
+            for c in {id(c): c for c in split.values()}.values()
+        }
+        for i, curve in enumerate(split.values()):
+            band = bands[id(curve)]
+            np.testing.assert_array_equal(method.low[i], band.low[i])
+            np.testing.assert_array_equal(method.high[i], band.high[i])
+        sizes, accuracies = map(np.array, method.curve)
+        assert (np.diff(accuracies) > 0).all()
+        if name.startswith(("RAPS", "SAPS")):  # of several models
+            first = fitted.curves[0.75].envelope()
+            assert (sizes[0], accuracies[0]) == (first.mean_size[0], first.accuracy[0])
+            drawn = dict(zip(accuracies, sizes, strict=True))
+            for accuracy, size in zip(said.accuracies, method.size, strict=True):
+                shown = accuracy > first.accuracy[0] and not math.isnan(size)
+                assert drawn.get(accuracy) == (size if shown else None)
+            continue
+        assert (np.diff(sizes) > 0).all()
+        best = said.found.curves[name].envelope()
+        assert set(sizes) <= set(best.mean_size.tolist())
+        assert accuracies[-1] == best.accuracy[-1]
+
+
+def test_what_stands_behind_a_promise() -> None:
+    by = {name: method.promise for name, method in methods_of(content())}
+    assert by["LAC"] == by["Shortlister"] == "by 150 calibration rows"
+    assert by["<b>path</b>"] == "with probability 0.95 by 150 calibration rows"
+    assert by["by class"] == "for each class by 150 calibration rows"
+    assert by["fixed"] == ""
+
+
+def test_a_tuned_method_is_asked_at_the_nearest_of_its_accuracies() -> None:
+    fitted = compared()._fitted["RAPS"]
+    low, high = fitted.models[0.75], fitted.models[0.95]
+    assert low is not high
+    assert high is compared().models["RAPS"]
+    assert [fitted.model(a) for a in (0.5, 0.8499, 0.8501, 0.999)] == [low, low, high, high]
+    lac = compared()._fitted["LAC"]
+    assert lac.model(0.5) is lac.model(0.99)
+
+
+# Classes
+
+
+def test_with_many_classes_the_easy_ones_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = content()
+    monkeypatch.setattr(_content, "CLASSES", 2)
+    few = content_of(compared())
+    assert few.classes == whole.classes[:2]
+    for a, b in zip(whole.methods, few.methods, strict=True):
+        for p, q in zip(a.points, b.points, strict=True):
+            assert q.missed == (*p.missed[:2], sum(p.missed[2:]))
+    assert few.class_rows == [*whole.class_rows[:2], sum(whole.class_rows[2:])]
+
+
+def test_classes_without_test_rows_are_left_out() -> None:
+    scores, y = draw(300, n=6, seed=1)
+    keep = y[200:] != 4
+    test = scores[200:][keep], y[200:][keep]
+    found = sl.compare(*(scores[:200], y[:200]), test=test, methods={"LAC": sl.SplitConformal()})
+    said = content_of(found)
+    assert sorted(said.classes) == [0, 1, 2, 3, 5]
+    assert all(said.class_rows[:-1])
+    assert 4 not in {one.label for one in said.hardest}
+
+
+@st.composite
+def sets_and_labels(draw: st.DrawFn) -> tuple[PredictionSets, NDArray[np.int64]]:
+    n = draw(st.integers(2, 7))
+    label = st.integers(0, n - 1)
+    lists = draw(st.lists(st.lists(label, unique=True, max_size=n), min_size=1, max_size=25))
+    y = draw(st.lists(label, min_size=len(lists), max_size=len(lists)))
+    return PredictionSets.from_lists(lists, n_classes=n), np.array(y)
+
+
+@given(sets_and_labels())
+def test_hardest_classes_by_brute_force(case: tuple[PredictionSets, NDArray[np.int64]]) -> None:
+    sets, y = case
+    lists = sets.labels()
+    hard = hardest_classes(sets, y, most=100)
+    assert {one.label for one in hard} == set(y.tolist())
+    assert [one.mean_size for one in hard] == sorted((h.mean_size for h in hard), reverse=True)
+    for one in hard:
+        own = [row for row, label in zip(lists, y, strict=True) if label == one.label]
+        assert one.rows == len(own)
+        assert one.mean_size == pytest.approx(np.mean([len(row) for row in own]))
+        assert one.held == pytest.approx(np.mean([one.label in row for row in own]))
+        assert one.first == pytest.approx(np.mean([row[:1] == [one.label] for row in own]))
+
+
+@given(sets_and_labels())
+def test_groups_by_brute_force(case: tuple[PredictionSets, NDArray[np.int64]]) -> None:
+    sets, y = case
+    lists = sets.labels()
+
+    def share(a: int, b: int) -> float:
+        of = [(row, label) for row, label in zip(lists, y, strict=True) if label in (a, b)]
+        return sum((b if label == a else a) in row for row, label in of) / max(len(of), 1)
+
+    groups = confused_groups(sets, y, most=100)
+    members = [label for group in groups for label in group.labels]
+    assert len(members) == len(set(members))
+    assert [g.share for g in groups] == sorted((g.share for g in groups), reverse=True)
+    for group in groups:
+        assert len(group.labels) >= 2
+        expected = np.mean([share(a, b) for a, b in combinations(group.labels, 2)])
+        assert group.share == pytest.approx(expected)
+        assert group.share >= 0.02
+        mistakes = [
+            (label, row[0])
+            for row, label in zip(lists, y, strict=True)
+            if row and row[0] != label and {row[0], label} <= set(group.labels)
+        ]
+        if group.mistake is None:
+            assert not mistakes
+        else:
+            *pair, times = group.mistake
+            assert times == mistakes.count(tuple(pair)) == max(map(mistakes.count, mistakes))
+    strongest = max((share(a, b) for a, b in combinations(range(sets.n_classes), 2)), default=0)
+    if strongest >= 0.02:
+        assert groups
+        assert any(share(a, b) == strongest for g in groups for a, b in combinations(g.labels, 2))
+
+
+def test_planted_groups_are_found() -> None:
+    rng = np.random.default_rng(0)
+    planted = [(0, 5), (1, 2, 7), (3, 8)]
+    lists, y = [], []
+    for group in planted:
+        for label in group:
+            for _ in range(20):
+                lists.append(rng.permutation(group).tolist() + ([9] if rng.random() < 0.1 else []))
+                y.append(label)
+    lists += [[4], [6], [9]] * 20
+    y += [4, 6, 9] * 20
+    groups = confused_groups(PredictionSets.from_lists(lists, n_classes=10), np.array(y), most=9)
+    assert {group.labels for group in groups} == set(planted)
+
+
+# Examples
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_have_the_lists_that_predict_set_gives(name: str) -> None:
+    said = content()
+    method = dict(methods_of(said))[name]
+    ranking, y, _x = said.found._fitted[name].judged
+    shown = [int(label.split()[1]) for label, _ in said.examples]
+    assert len(shown) == 12
+    index = ranking.classes.encode(y).numpy()
+    assert [label for _, label in said.examples] == index[shown].tolist()
+    for i in range(0, len(said.accuracies), 7):
+        sets = promised_sets(said.found, name, said.accuracies[i])
+        if sets is None:
+            continue
+        point = method.points[method.at[i]]
+        codes = ranking.classes.encode([v for row in sets[shown].labels() for v in row]).tolist()
+        ends = np.cumsum([0, *point.sizes])
+        assert ends[-1] == len(codes)
+        for e, (a, b) in enumerate(pairwise(ends)):
+            listed = point.lists[e] if point.lists else method.order[e][: point.sizes[e]]  # type: ignore[index]
+            assert list(listed) == codes[a:b][:LISTED]
+            assert point.held[e] == (index[shown[e]] in codes[a:b])
+
+
+def test_examples_of_methods_without_a_promise_are_prefixes_too() -> None:
+    said = content()
+    method = dict(methods_of(said))["fixed"]
+    ranking = said.found._fitted["fixed"].judged[0]
+    shown = [int(label.split()[1]) for label, _ in said.examples]
+    assert method.order == np.asarray(ranking.labels)[shown].tolist()
+
+
+@given(st.integers(1, 60), st.integers(0, 10_000))
+def test_example_rows_are_of_every_kind(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    hits, sizes = rng.random(n) < 0.8, rng.integers(1, 5, size=n)
+    first = hits & (rng.random(n) < 0.7) | (hits & (sizes == 1))
+    chosen = example_rows(hits, sizes, first)
+    assert len(chosen) == len(set(chosen)) == min(n, 12)
+    for kind in (hits & (sizes == 1), hits & ~first & (sizes > 1), ~hits):
+        assert not kind.any() or kind[chosen].any()
+
+
+def test_what_examples_are_called() -> None:
+    found = plain()
+    assert found.row_numbers is not None
+    every = [f"text {k}" for k in range(300)]
+    numbers = found.row_numbers.tolist()
+    said = content_of(found)
+    shown = [int(name.split()[1]) for name, _ in said.examples]
+    assert set(shown) <= set(numbers)
+    for given_names in (every, [every[k] for k in numbers]):
+        names = [name for name, _ in content_of(found, given_names).examples]
+        assert names == [f"text {k}" for k in shown]
+    with pytest.raises(ValueError, match="examples has 7 entries, but there are 90 test rows"):
+        content_of(found, ["x"] * 7)
+    with pytest.raises(ValueError, match="a text for each row; got one string, 'x'"):
+        content_of(found, "x")
+    with pytest.raises(ValueError, match="examples has 300 entries, but there are 150 test rows"):
+        content_of(compared(), every)
+
+
+# Other rows, other models
+
+
+def test_lists_of_candidates() -> None:
+    scores, y = draw(600, n=8)
+    p = np.exp(scores) / np.exp(scores).sum(1)[:, None]
+    lists = sl.Ranking.from_candidates(**ragged(p, 3))  # type: ignore[arg-type]
+    methods = {"LAC": sl.SplitConformal("lac", on_unreachable="all"), "path": sl.FixedSelector()}
+    said = content_of(sl.compare(lists, y, methods=methods))
+    method = said.methods[0]
+    last = method.points[method.at[-1]]
+    assert last.promised
+    assert last.labels == 8 * said.rows  # every label, listed or not
+    assert last.hits == said.rows
+    assert said.methods[1].at[-1] == -1  # the lists end before
+
+
+def test_torch_rows() -> None:
+    scores, y = (torch.tensor(part) for part in draw(300, n=6, seed=3))
+    methods = {"LAC": sl.SplitConformal("lac"), "top-k": sl.SplitConformal("topk")}
+    said, same = content_of(sl.compare(scores, y, methods=methods)), content("plain")
+    assert said.methods == same.methods
+    assert (said.hardest, said.groups) == (same.hardest, same.groups)
+
+
+def test_with_too_many_rows_for_bands_only_promised_lists_are_known() -> None:
+    found = sl.compare(
+        *draw(300, n=6, seed=3), methods={"LAC": sl.SplitConformal(), "fixed": sl.FixedSelector()}
+    )
+    for fitted in found._fitted.values():
+        for curve in fitted.curves.values():
+            curve.rows = None  # as a curve of very many rows has none
+    said, whole = content_of(found), content("plain")
+    lac, fixed = said.methods
+    assert fixed.points == []
+    assert set(fixed.at) == {-1}
+    assert all(point.promised for point in lac.points)
+    expected = [(p.hits, p.labels, p.counts) for p in whole.methods[0].points if p.promised]
+    assert [(p.hits, p.labels, p.counts) for p in lac.points] == expected
+    assert np.isnan(lac.low).all()
+    np.testing.assert_array_equal(lac.size, whole.methods[0].size)
+
+
+def test_nothing_calibrated() -> None:
+    scores, y = draw(300, n=6)
+    said = content_of(sl.compare(scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None))
+    assert said.methods[0].promise == ""
+    assert not any(point.promised for point in said.methods[0].points)
+    assert said.hardest
+    assert said.methods[0].order
+
+
+def test_a_model_by_itself() -> None:
+    (scores, y, x), (test_scores, test_y, test_x) = rows(400, 1), rows(100, 2)
+    model = sl.SplitConformal("aps", random_state=1).fit(scores, y, x, classes=HOSTILE)
+    found = judge(model, test_scores, test_y, test_x, accuracies=[0.8, 0.9])
+    assert list(found.curves) == ["aps", "lists of one length"]
+    assert found.words == "300 rows to calibrate, 100 to test, 5 classes"
+    sets = model.predict_set(test_scores, test_x, accuracy=0.9)
+    one = found.at("aps", 0.9)
+    assert one.promised_accuracy == sets.accuracy(test_y)
+    assert one.promised_size == sets.mean_size
+    assert one.size == model.frontier(test_scores, test_y, test_x).size_at(0.9)
+    assert math.isnan(one.fit_seconds)
+    top_k = sl.FixedSelector().fit(test_scores, test_y, classes=HOSTILE)
+    expected = top_k.frontier(test_scores, test_y).size_at([0.8, 0.9])
+    fixed = [found.at("lists of one length", a).size for a in (0.8, 0.9)]
+    np.testing.assert_allclose(fixed, expected)
+    assert content_of(found).methods[0].promise == "by 300 calibration rows"
+    assert list(judge(top_k, test_scores, test_y).curves) == ["fixed"]
+
+
+def test_wrong_input() -> None:
+    curve = sl.Frontier([0.8, 0.95], [1.0, 2.0], [1, 2])
+    with pytest.raises(ValueError, match="did not keep the rows and models that a report needs"):
+        content_of(sl.Comparison((0.9,), "by hand", 3, curves={"by hand": curve}))
+    scores, y, x = rows(100, 1)
+    grouped = sl.SplitConformal(by="group").fit(scores, y, classes=HOSTILE, groups=["a", "b"] * 50)
+    with pytest.raises(ValueError, match=r'by = "group": .* set_params\(by=None\)'):
+        judge(grouped, scores, y)
+    model = sl.SplitConformal().fit(scores, y, classes=HOSTILE)
+    with pytest.raises(ValueError, match="features have 100 rows, but the scores have 50"):
+        judge(model, scores[:50], y[:50], x)
+    with pytest.raises(ValueError, match="y has 49 labels, but the scores have 50 rows"):
+        judge(model, scores[:50], y[:49])
+
+
+@given(st.integers(1, 5000))
+def test_bins_are_all_sizes_once(largest: int) -> None:
+    bins = size_bins(largest)
+    assert [k for low, high in bins for k in range(low, high + 1)] == list(range(1, largest + 1))
+    assert len(bins) <= 25
+
+
+def test_a_point_holds_plain_numbers_only() -> None:
+    assert len(content().names) == N
+    for method in content().methods:
+        for point in method.points:
+            assert {type(v) for v in dataclasses.astuple(point)} <= {bool, int, tuple, type(None)}
+            assert isinstance(point, Point)

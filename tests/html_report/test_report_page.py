@@ -1,0 +1,405 @@
+"""The page: whole, harmless whatever the names are, and readable."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reported import HOSTILE, compared, plain, rows
+
+import shortlist as sl
+from shortlist.html_report import content as _content
+from shortlist.html_report import report_comparison
+from shortlist.html_report.content import content_of
+from shortlist.html_report.page import embedded, page
+from shortlist.html_report.prose import in_short, percent, promises
+
+PACKAGE = Path(sl.__file__).parent / "html_report"
+
+
+class Read(HTMLParser):
+    """The elements of a page, and the text in each kind."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        self.text.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+    def data(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.text["script"][0])
+        return found
+
+
+@cache
+def text(which: str = "compared") -> str:
+    found = compared() if which == "compared" else plain()
+    return page(content_of(found), 'Lists & <em>more</em> {{data}} "here"')
+
+
+@cache
+def read(which: str = "compared") -> Read:
+    return Read(text(which))
+
+
+# Harmless
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    found = read()
+    assert not found.open  # everything is closed
+    assert found.tags["script"] == 2
+    assert not {"img", "iframe", "object", "em", "b", "image", "svg"} & set(found.tags)
+    assert not [a for a in found.attributes if a[1].startswith("on")]
+    assert found.text["title"] == ['Lists & <em>more</em> {{data}} "here"']
+    assert found.text["h1"] == found.text["title"]
+    shown = "".join(found.text["bdi"])
+    for name in HOSTILE[:3]:
+        assert name in shown
+    assert "<b>path</b>" in shown
+    assert "alert(1)" not in text().replace(
+        "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;", ""
+    ).replace("\\u003c/script\\u003e\\u003cimg src=x onerror=alert(1)\\u003e", "")
+
+
+def test_the_data_are_the_content() -> None:
+    said, data = content_of(compared()), read().data()
+    assert data["names"] == said.names
+    assert data["names"][0] == HOSTILE[0]  # type: ignore[index]
+    assert len(data["names"][4]) == 80  # type: ignore[index]
+    assert data["accuracies"] == said.accuracies
+    for method, sent in zip(said.methods, data["methods"], strict=True):  # type: ignore[call-overload]
+        assert sent["at"] == method.at
+        for point, its in zip(method.points, sent["points"], strict=True):
+            assert (its["hits"], its["labels"]) == (point.hits, point.labels)
+            assert its["missed"] == list(point.missed)
+        for size, its in zip(method.size, sent["size"], strict=True):
+            assert its == (None if math.isnan(size) else size)  # all digits
+
+
+@pytest.mark.parametrize(
+    "name", [*HOSTILE, "\u2028\u2029", "\x00\x1b[0m", "\ud800 alone", "", " ", "]]>", "&lt;"]
+)
+def test_embedded_data_come_back_and_end_no_script(name: str) -> None:
+    clean = _content._printable(name)
+    assert clean
+    assert clean.isprintable() or set("\u200c\u200d") & set(clean)
+    clean.encode("utf-8")
+    sent = embedded({"names": [clean], "x": 0.1})
+    assert json.loads(sent) == {"names": [clean], "x": 0.1}
+    assert not re.search(r"[<>&\u2028\u2029]", sent)
+
+
+def test_labels_of_any_kind() -> None:
+    rng = np.random.default_rng(0)
+    labels: list[object] = [(1, "a"), None, "\ud800", 3]
+    y = np.empty(80, dtype=object)
+    y[:] = [labels[k] for k in rng.integers(4, size=80)]
+    found = sl.compare(
+        rng.normal(size=(80, 4)), y, methods={"LAC": sl.SplitConformal()}, classes=labels
+    )
+    shown = Read(page(content_of(found), "t")).data()["names"]
+    assert shown == ["(1, 'a')", "None", "(no name)", "3"]
+
+
+# By itself
+
+
+def test_nothing_is_fetched() -> None:
+    source = text()
+    links = set(re.findall(r"\b(?:https?|ftp|wss?):?//[^\s\"'<>)]*", source))
+    assert links == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert "@import" not in source
+    assert "url(" not in source
+    for tag, name, value in read().attributes:
+        if name in ("src", "href", "srcset", "action", "poster"):
+            assert (tag, value) == ("link", "data:,")
+    policy = next(v for _, n, v in read().attributes if n == "content" and v and "default-src" in v)
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+
+
+def test_the_page_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_content, "RESAMPLES", 3)
+    rng = np.random.default_rng(0)
+    n = 100
+    logits = rng.normal(size=(12_000, n)) * rng.uniform(0.5, 4, size=(12_000, 1))
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    names = [f"class number {k}" for k in range(n)]
+    methods = {
+        score: sl.SplitConformal(score, randomized=score == "aps") for score in ("lac", "aps")
+    }
+    found = sl.compare(
+        logits[:2000],
+        np.array(names)[y[:2000]],
+        test=(logits[2000:], np.array(names)[y[2000:]]),
+        methods=methods,
+        classes=names,
+    )
+    source = page(content_of(found), "large")
+    each = [len(json.dumps(m)) for m in Read(source).data()["methods"]]  # type: ignore[attr-defined]
+    assert len(source.encode()) + 7 * max(each) < 600_000  # nine methods
+
+
+def test_many_classes_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_content, "RESAMPLES", 3)
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(3000, 1500)).astype(np.float32)
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    found = sl.compare(logits, y, methods={"LAC": sl.SplitConformal()})
+    source = page(content_of(found), "many")
+    assert len(source.encode()) < 250_000
+    data = Read(source).data()
+    assert len(data["classes"]) == _content.CLASSES  # type: ignore[arg-type]
+    assert data["others"] == "1,300 other classes together"
+
+
+# The words
+
+
+def cells(source: str) -> list[list[str]]:
+    """The rows of the first table's body."""
+    body = source[source.index("<tbody>") : source.index("</tbody>")]
+    return [
+        [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        for row in re.findall(r"<tr.*?</tr>", body, flags=re.S)
+    ]
+
+
+def test_the_table_is_that_of_compare() -> None:
+    found = compared()
+    table = cells(text())
+    assert len(table) == len(found.curves)
+    for name, row in zip(found.curves, table, strict=True):
+        one = found.at(name, 0.95)
+        sizes = [found.at(name, a).size for a in found.accuracies] + [one.promised_size]
+        shown = [row[1], row[2], row[4]]
+        assert shown == ["–" if math.isnan(v) else f"{v:.3f}" for v in sizes]
+        shares = [one.promised_accuracy, one.worst_class, one.single_share]
+        expected = ["–" if math.isnan(v) else f"{100 * v:.1f}%" for v in shares]
+        assert [row[3], row[6], row[7]] == expected
+    assert "nan" not in re.sub(r"<script.*", "", text(), flags=re.S).lower().split()
+
+
+def test_in_short() -> None:
+    said = content_of(plain())
+    words = " ".join(in_short(said))
+    sizes = sorted((plain().at(name, 0.95).size, name) for name in plain().curves)
+    assert f"{sizes[0][0]:.2f} labels on average with {sizes[0][1]}" in words
+    assert f"{sizes[1][0]:.2f} with {sizes[1][1]}, the next" in words
+    if len(sizes) > 2:
+        assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]}." in words
+    ranking, y, _ = plain()._fitted["LAC"].judged
+    assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in words
+
+
+def test_what_is_promised_in_words() -> None:
+    said = promises(content_of(compared()))
+    first = " ".join(said["What is promised"])
+    assert "promised by 150 calibration rows" in first
+    # The accuracy on all new rows is Beta(143, 8): its standard deviation, in percent.
+    assert "typically by 2 percentage points" in first
+    assert "No promise here: fixed." in first
+    one = compared().at("Shortlister", 0.95)
+    error = math.sqrt(one.promised_accuracy * (1 - one.promised_accuracy) / 150)
+    kept = (
+        f"95% promised: Shortlister’s lists held the right label in "
+        f"{100 * one.promised_accuracy:.1f}% of the 150 test rows (standard error "
+        f"{100 * error:.2g} percentage points), with {one.promised_size:.2f} labels on average"
+    )
+    (line,) = (line for line in said["What was kept"] if line.startswith(kept))
+    assert ("as may happen by chance" in line) == (one.promised_accuracy < 0.95)
+    warned = " ".join(said["What is not promised"])
+    for word in ("Single rows", "Changed data", "length of the lists", "partly lucky"):
+        assert word in warned
+    how = " ".join(said["How it was measured"])
+    assert "RAPS, “RAPS, re-scored” and “SAPS, re-scored”: tuned anew for each of 75%" in how
+
+
+def test_where_too_few_rows_calibrate_it_says_so() -> None:
+    said = promises(content_of(plain()))
+    assert "99% could not be promised." in said["What was kept"]  # by 52 rows
+    assert any(words.startswith("98% promised: LAC’s lists") for words in said["What was kept"])
+
+
+def test_without_calibration_nothing_is_promised() -> None:
+    scores, y = (part[:200] for part in rows(200, 5)[:2])
+    found = sl.compare(
+        scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None, classes=HOSTILE
+    )
+    said = promises(content_of(found))
+    assert said["What is promised"][0].startswith("Nothing:")
+    assert "What was kept" not in said
+    assert len(said["What is not promised"]) == 2
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.95, "95%"), (0.999, "99.9%"), (0.29, "29%")])
+def test_percent(share: float, words: str) -> None:
+    assert percent(share) == words
+
+
+# The file
+
+
+def test_a_file_is_never_replaced_unawares(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.html"
+    assert plain().report(path, title="one") == path
+    first = path.read_text(encoding="utf-8")
+    assert "<title>one</title>" in first
+    with pytest.raises(FileExistsError, match=r"report.html' is there already; .*overwrite=True"):
+        plain().report(path, title="two")
+    assert path.read_text(encoding="utf-8") == first
+    plain().report(str(path), title="two", overwrite=True)
+    assert "<title>two</title>" in path.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="is a folder; name a file in it"):
+        plain().report(tmp_path, overwrite=True)
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_nothing_is_computed_for_a_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: object) -> None:
+        raise AssertionError("computed")
+
+    monkeypatch.setattr("shortlist.html_report.content_of", never)
+    monkeypatch.setattr("shortlist.html_report.judge", never)
+    (tmp_path / "there.html").write_text("mine")
+    scores, y, x = rows(60, 1)
+    model = sl.SplitConformal().fit(scores, y, x, classes=HOSTILE)
+    for call in (
+        lambda: report_comparison(plain(), tmp_path / "there.html"),
+        lambda: model.report(scores, y, x, tmp_path / "there.html"),
+    ):
+        with pytest.raises(FileExistsError):
+            call()
+    assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="entries, but there are"):
+        plain().report(tmp_path / "report.html", examples=["a"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_comparison_gives_the_same_page(tmp_path: Path) -> None:
+    a, b = (plain().report(tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
+    assert a == b
+
+
+def test_doors_of_models_and_of_the_estimator(tmp_path: Path) -> None:
+    scores, y, x = rows(300, 1)
+    model = sl.SplitConformal("lac").fit(scores[:200], y[:200], classes=HOSTILE)
+    path = model.report(scores[200:], y[200:], path=tmp_path / "model.html", examples=["t"] * 100)
+    data = Read(path.read_text(encoding="utf-8")).data()
+    assert [m["name"] for m in data["methods"]] == ["lac", "lists of one length"]  # type: ignore[attr-defined]
+    assert {name for name, _ in data["examples"]} == {"t"}  # type: ignore[attr-defined]
+    sets = model.predict_set(scores[200:], accuracy=0.9)
+    method = data["methods"][0]  # type: ignore[index]
+    point = method["points"][method["at"][data["accuracies"].index(0.9)]]  # type: ignore[attr-defined]
+    assert point["hits"] / 100 == sets.accuracy(y[200:])
+
+    labels = np.array(["no", "yes"])[(x[:, 0] > 0).astype(int)]
+    clf = sl.ShortlistClassifier(method=sl.SplitConformal("lac")).fit(x[:200], labels[:200])
+    path = clf.report(x[200:], labels[200:], tmp_path / "clf.html", title="mine")
+    source = path.read_text(encoding="utf-8")
+    assert "<title>mine</title>" in source
+    data = Read(source).data()
+    assert data["names"] == ["no", "yes"]
+    method = data["methods"][0]  # type: ignore[index]
+    point = method["points"][method["at"][data["accuracies"].index(0.9)]]  # type: ignore[attr-defined]
+    sets = clf.predict_set(x[200:], accuracy=0.9)
+    assert point["labels"] / 100 == sets.mean_size
+    assert point["hits"] / 100 == sets.accuracy(labels[200:])
+
+
+# The style
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_have_the_contrast_that_wcag_asks_for() -> None:
+    style = (PACKAGE / "page.css").read_text(encoding="utf-8")
+    modes = [
+        dict(re.findall(r"--(\w+(?:-\w+)?): (#\w{6})", block))
+        for block in re.findall(r":root \{(.*?)\}", style, flags=re.S)
+    ]
+    assert len(modes) == 3  # light, dark, print
+    assert all(mode.keys() == modes[0].keys() for mode in modes)
+    for mode in modes:
+        for name in ("text", "soft", "accent", "miss"):
+            for back in ("back", "card"):
+                assert contrast(mode[name], mode[back]) >= 4.5, (name, back)
+        assert contrast(mode["right"], mode["right-back"]) >= 4.5
+        curves = [mode[f"c{k}"] for k in range(8)]
+        assert len(set(curves)) == 8
+        for colour in curves:
+            assert contrast(colour, mode["back"]) >= 3, colour
+
+
+def test_headings_are_in_order_and_everything_named_is_there() -> None:
+    levels = [int(tag[1]) for tag in re.findall(r"<(h[1-6])", text().split("<script")[0])]
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    ids = {value for _, name, value in read().attributes if name == "id"}
+    script = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.js"))
+    asked = set(re.findall(r'byId\("([\w-]+)"\)', script)) | {"kept", "size", "single", "longest"}
+    assert asked <= ids
+    for _, name, value in read().attributes:
+        if name in ("for", "aria-labelledby", "aria-describedby", "aria-controls"):
+            assert value in ids
+    assert read().tags["noscript"] == 1
+
+
+def test_a_report_needs_neither_matplotlib_nor_pandas() -> None:
+    for path in PACKAGE.glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert not re.search(r"^(?:import|from) (?:matplotlib|pandas|plotly)", source, re.M)
+
+
+def test_a_promise_that_chance_does_not_break() -> None:
+    """Rows of another kind: their labels have nothing to do with the scores."""
+    rng = np.random.default_rng(0)
+    scores = rng.dirichlet(np.ones(6) * 0.2, 900)
+    y = np.array([rng.choice(6, p=p) for p in scores])
+    found = sl.compare(
+        scores[:600],
+        y[:600],
+        test=(scores[600:], rng.integers(0, 6, 300), None),
+        methods={"LAC": sl.SplitConformal("lac")},
+        accuracies=[0.9],
+    )
+    said = " ".join(promises(content_of(found))["What was kept"])
+    assert "less than chance explains" in said

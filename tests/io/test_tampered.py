@@ -1,0 +1,168 @@
+"""Numbers of a model file that no fit finds are refused by name; whatever loads can predict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+from tamper import replace_file, rewrite
+from zoo import NEW, ZOO
+
+import shortlist as sl
+from shortlist.io.models import inspect
+from shortlist.io.persistence import WEIGHTS, ModelFileError
+
+HERE = Path(__file__).parent
+NAN = {"$": "float", "value": "nan"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    names = ["raps", "shortlister", "path", "linear", "lac-by-group"]
+    return {name: ZOO[name].make().save(folder / name) for name in names}
+
+
+def copied(folder: Path, copy: Path) -> Path:
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "words"),
+    [
+        ("raps", "_classes.n", 10**12, r"Classes\.n is 1000000000000, not a whole number from 1"),
+        ("raps", "_classes.n", 2**31, r"Classes\.n is 2147483648"),
+        ("raps", "_classes.n", -1, r"Classes\.n is -1"),
+        ("raps", "_classes.n", 6.0, r"Classes\.n is 6\.0"),
+        ("raps", "_classes.n", True, r"Classes\.n is True"),
+        ("raps", "_classes.n", 3, "a label that is no class"),
+        ("raps", "score_.scale", NAN, r"ConformalScore\.scale is nan, not a finite number"),
+        ("raps", "score_.k_reg", 10**30, r"ConformalScore\.k_reg is 10"),
+        ("raps", "score_.seed", "x" * 1000, r"ConformalScore\.seed is 'xxx"),
+        ("raps", "score_type_", "other", r"SplitConformal\.score_type_ is 'other', not 'logits'"),
+        ("raps", "_calibration.shape.depth", 10**12, r"Shape\.depth is 1000000000000"),
+        ("raps", "_calibration.shape", None, r"Calibration\.shape is None, not Shape"),
+        ("raps", "_calibration.made_for", [], r"Calibration\.made_for is a list, not dict"),
+        ("raps", "_calibration.choosing", 10**9, "1000000000 rows choose"),
+        ("lac-by-group", "_calibration.group_names", [], "rows of unknown groups"),
+        ("shortlister", "_n_features", 10**12, r"Shortlister\._n_features is 1000000000000"),
+        ("shortlister", "_n_features", 7, "takes 5 features, but fit saw 7"),
+        ("shortlister", "_scale", 0, r"Shortlister\._scale is 0, not a finite number"),
+        ("shortlister", "_buckets.sizes", [1, 10**9], r"Buckets\.sizes is a list, not a list of"),
+        ("shortlister", "_buckets.sizes", [2, 1], r"Buckets: sizes must grow"),
+        ("shortlister", "_rank_model.depth", 10**12, r"RankModel\.depth is 1000000000000"),
+        ("path", "_judged.hits", [10**9, 1], "1000000000 hits in"),
+        ("path", "_judged.rows", 0, r"Judged\.rows is 0"),
+        ("path", "_weights", [0.5], "the network has 2 members"),
+        ("path", "_inputs.score_depth", 10**9, r"SelectorInputs\.score_depth is 1000000000"),
+        ("linear", "n_features_in_", 10**12, r"LinearClassifier\.n_features_in_ is 1000000000000"),
+        ("linear", "n_features_in_", 4, "5 columns of coefficients"),
+    ],
+)
+def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, place, value, words):
+    folder = copied(saved[name], tmp_path / "model")
+    *way, last = place.split(".")
+
+    def change(document):
+        here = document["state"]["fitted"]["of"]
+        for key in way:
+            here = here[key]
+        here[last] = value
+
+    rewrite(folder, change)
+    with pytest.raises(ModelFileError, match=words) as error:
+        sl.load(folder)
+    assert len(str(error.value)) < 600
+    inspect(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "change", "words"),
+    [
+        ("raps", "_calibration.levels", lambda t: t[:-1], "labels of"),
+        ("raps", "_calibration.levels", lambda t: t * torch.nan, r"Calibration\.levels is an arr"),
+        ("raps", "_calibration.levels", lambda t: t[None], r"of shape \(1, "),
+        ("raps", "_calibration.levels", lambda t: t.to(torch.bfloat16), "torch.bfloat16"),
+        ("raps", "_calibration.labels", lambda t: t + 10**12, "a label that is no class"),
+        ("raps", "_calibration.labels", lambda t: t.to(torch.float64), r"Calibration\.labels is"),
+        ("raps", "_calibration.candidates", lambda t: t.flip(0), "candidates must fall"),
+        ("raps", "_calibration.mean_sizes", lambda t: -1 - t, "a negative mean size"),
+        ("lac-by-group", "_calibration.groups", lambda t: t + 5, "rows of unknown groups"),
+        ("shortlister", "_rescorer.neighbours.index", lambda t: t.flip(0), "must be sorted"),
+        ("shortlister", "_rescorer.index", lambda t: t - 9, "a label that is no class"),
+        ("shortlister", "_rescorer.folds", lambda t: t + 9, "a row of no fold"),
+        ("shortlister", "_seen.keys", lambda t: t.to(torch.float32), r"Seen\.keys is an array"),
+        ("linear", "coef_", lambda t: t[:, :-1], "4 columns of coefficients"),
+        ("linear", "intercept_", lambda t: t / 0, r"LinearClassifier\.intercept_ is an array"),
+    ],
+)
+def test_tensors_of_other_shapes_types_and_values_are_refused(
+    saved, tmp_path, name, tensor, change, words
+):
+    folder = copied(saved[name], tmp_path / "model")
+    tensors = load((folder / WEIGHTS).read_bytes())
+    (own,) = [key for key in tensors if key.endswith(f".fitted.{tensor}")]
+    replace_file(folder, WEIGHTS, save({**tensors, own: change(tensors[own]).contiguous()}))
+    with pytest.raises(ModelFileError, match=words):
+        sl.load(folder)
+
+
+def test_one_tensor_is_not_copied_many_times(saved, tmp_path):
+    folder = copied(saved["raps"], tmp_path / "model")
+
+    def change(document):
+        kept = document["state"]["fitted"]["of"]["_calibration"]
+        kept["candidates"] = kept["levels"]
+
+    rewrite(folder, change)
+    with pytest.raises(ModelFileError, match="stands for two values"):
+        sl.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [("width", "x"), ("width", 10**12), ("cost", [[]]), ("inputs", 3), ("family", "x"),
+     ("cost_weight", NAN), ("score_type", ""), ("learning_rate", [1])],
+)  # fmt: skip
+def test_parameters_too(saved, tmp_path, parameter, value):
+    folder = copied(saved["path"], tmp_path / "model")
+    rewrite(folder, lambda d: d["state"]["parameters"]["of"].update({parameter: value}))
+    with pytest.raises(ModelFileError, match=rf"CardinalityPath\.{parameter} is"):
+        sl.load(folder)
+
+
+def test_a_model_without_its_calibration_still_says_so(saved, tmp_path):
+    folder = copied(saved["raps"], tmp_path / "model")
+    rewrite(folder, lambda d: d["state"]["fitted"]["of"].update(_calibration=None))
+    with pytest.raises(ValueError, match="is not calibrated"):
+        sl.load(folder).predict_set(NEW)
+
+
+def test_labels_in_any_form_still_load(tmp_path):
+    names = [("a", 1), "b", None, 2.5, True, -3]
+    model = sl.SplitConformal("lac").fit(NEW, [names[i] for i in np.arange(300) % 6], classes=names)
+    assert sl.load(model.save(tmp_path / "model")).classes_.tolist() == names
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mutations", [280, pytest.param(10_000, marks=pytest.mark.study)])
+def test_whatever_a_model_file_says_it_is_refused_or_predicts(tmp_path, mutations):
+    """Values of all kinds of models, replaced by hostile ones with right checksums: no load and no
+    prediction raises anything but a ValueError, takes a gigabyte or some seconds."""
+    command = [sys.executable, str(HERE / "state_fuzz.py"), str(tmp_path), str(mutations)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["mutations"] >= mutations
+    assert told["wrong"] == []
+    assert told["refused"] > 0.5 * mutations
+    assert told["as before"] > 0.1 * mutations

@@ -1,0 +1,118 @@
+"""Two processes that fit one model: the same in both, and as good as one process alone."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed, multiprocessing
+
+import shortlist as sl
+from shortlist.learning.process_group import Alone, Group, fitting_together, together
+
+DATA = sl.datasets.gaussian(9000, 0.25, n_classes=8, dimension=6, seed=5)
+LEARN, NEW = slice(0, 6000), slice(6000, 9000)
+P, X = (a.astype(np.float32) for a in (DATA.posterior, DATA.x))
+WEAK = 0.5 * np.log(P + 1e-9) + np.random.default_rng(0).standard_normal(P.shape)
+WEAK = WEAK.astype(np.float32)  # logits that the features can mend
+MODELS = {
+    "Shortlister": sl.Shortlister(calibration=None, max_epochs=12, progress=False),
+    "no features": sl.Shortlister(calibration=None, max_epochs=6, progress=False, rescore=False),
+    "path": sl.CardinalityPath(
+        inputs="both", cost_weights=[0.2, 0.05], max_epochs=15, progress=False
+    ),
+    "LAC": sl.SplitConformal("lac", calibration=None),
+}
+
+
+def _fit(rank: int, port: int, folder: str) -> None:
+    """One process's part, on every second row."""
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    distributed.init_process_group("gloo", address, rank=rank, world_size=2)
+    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # not of equal size
+    found = {}
+    with fitting_together(Group()):
+        sums = together().sum(torch.tensor([1.0, rank]))
+        rows = together().gather(torch.full((1 + rank, 2), rank))
+        found["collectives"] = (
+            sums.tolist(), rows.tolist(), together().total(rank + 3), together().least(rank + 3),
+            together().largest(rank + 3), together().share(f"of {rank}"),
+        )  # fmt: skip
+        for name, model in MODELS.items():
+            x = None if name in ("no features", "LAC") else X[mine]
+            model.fit(WEAK[mine], DATA.y[mine], x, classes=range(8))
+            found[name] = model
+    Path(folder, str(rank)).write_bytes(pickle.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(_fit, (port, str(folder)), nprocs=2)
+    return [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(2)]
+
+
+@cache
+def alone(name: str) -> sl.SetPredictor:
+    x = None if name in ("no features", "LAC") else X[LEARN]
+    return MODELS[name].fit(WEAK[LEARN], DATA.y[LEARN], x, classes=range(8))
+
+
+def test_one_process_gets_back_what_it_gives() -> None:
+    x = torch.arange(3.0)
+    assert together().sum(x) is x
+    assert together().gather(x) is x
+    assert (together().total(5), together().share("this"), together().store("a")) == (
+        5,
+        "this",
+        None,
+    )
+    with fitting_together(group := Alone()):
+        assert together() is group
+    assert together() is not group
+
+
+def test_sums_and_rows_of_all(fitted) -> None:
+    expected = ([2.0, 1.0], [[0, 0], [1, 1], [1, 1]], 7, 3, 4, "of 0")
+    assert [one["collectives"] for one in fitted] == [expected, expected]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_processes_have_the_same_model(fitted, name) -> None:
+    x = None if name in ("no features", "LAC") else X[NEW]
+    curves = [one[name].frontier(WEAK[NEW], DATA.y[NEW], x) for one in fitted]
+    np.testing.assert_array_equal(curves[0].mean_size, curves[1].mean_size)
+    np.testing.assert_array_equal(curves[0].accuracy, curves[1].accuracy)
+
+
+@pytest.mark.parametrize("name", ["Shortlister", "no features"])
+def test_it_is_as_good_as_that_of_one_process(fitted, name) -> None:
+    x = None if name == "no features" else X[NEW]
+    one, two = (
+        model.frontier(WEAK[NEW], DATA.y[NEW], x) for model in (alone(name), fitted[0][name])
+    )
+    for accuracy in (0.7, 0.8, 0.9):
+        assert two.size_at(accuracy) == pytest.approx(one.size_at(accuracy), rel=0.03)
+    if name == "Shortlister":
+        assert alone(name).rescored_
+        assert fitted[0][name].rescored_
+        lac = alone("LAC").frontier(WEAK[NEW], DATA.y[NEW])
+        assert two.size_at(0.8) < 0.9 * lac.size_at(0.8)
+
+
+def test_a_path_and_a_temperature_too(fitted) -> None:
+    one, two = (
+        m.frontier(WEAK[NEW], DATA.y[NEW], X[NEW]) for m in (alone("path"), fitted[0]["path"])
+    )
+    np.testing.assert_allclose(two.accuracy, one.accuracy, atol=0.03)
+    np.testing.assert_allclose(two.mean_size, one.mean_size, rtol=0.08)
+    assert fitted[0]["LAC"].score_.scale == pytest.approx(alone("LAC").score_.scale, rel=0.05)

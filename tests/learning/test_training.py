@@ -1,0 +1,681 @@
+"""The training loop, held against plain loops that are written out here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shortlist.learning import training
+from shortlist.learning.networks import Stack, perceptron
+from shortlist.learning.settings import Training, device_of, seed_of, seeded
+from shortlist.learning.training import train
+
+SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
+WEIGHTS = [1.0, 0.2, 3.0]
+"""What tells the members of a stack apart here: how much the second class counts."""
+
+
+def data(rows: int = 130) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, labels that they tell a little about, and the rows' numbers."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
+    noise = torch.randn(rows, generator=generator, dtype=torch.float64)
+    return x, (x[:, 0] + 0.5 * x[:, 1] ** 2 + noise > 0.4).long(), torch.arange(rows)
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    return seeded(lambda: perceptron(4, 2, 8).double(), seed)
+
+
+def plain(outputs: Tensor, y: Tensor, *ids: Tensor, weight: float = 1.0) -> Tensor:
+    share = torch.where(y == 1, weight, 1.0)
+    return (nn.functional.cross_entropy(outputs, y, reduction="none") * share).mean()
+
+
+def of_stack(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
+    return torch.stack([plain(o, y, weight=w) for o, w in zip(outputs, WEIGHTS, strict=True)])
+
+
+def member_loss(weight: float) -> Callable[..., Tensor]:
+    return lambda outputs, y, *ids: plain(outputs, y, weight=weight)
+
+
+class Recorder:
+    """An objective that writes down which rows it trains on and which it only looks at."""
+
+    def __init__(self, objective: Callable[..., Tensor] = plain) -> None:
+        self.objective = objective
+        self.batches: list[Tensor] = []
+        self.looked_at: list[Tensor] = []
+
+    def __call__(self, outputs: Tensor, y: Tensor, ids: Tensor) -> Tensor:
+        (self.batches if torch.is_grad_enabled() else self.looked_at).append(ids)
+        return self.objective(outputs, y)
+
+
+def plain_loop(
+    module: nn.Module,
+    batches: Sequence[Tensor],
+    settings: Training,
+    objective: Callable[..., Tensor] = plain,
+    after: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Adam as everyone writes it; gives the gradients' norms before clipping."""
+    x, y, _ = data()
+    adam = (torch.optim.AdamW if settings.decoupled else torch.optim.Adam)(
+        module.parameters(),
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=False,
+        foreach=False,
+    )
+    norms = []
+    for rows in batches:
+        adam.zero_grad()
+        objective(module(x[rows]), y[rows], rows).backward()
+        grads = [p.grad for p in module.parameters() if p.grad is not None]
+        norms.append(float(torch.cat([g.flatten() for g in grads]).norm()))
+        if settings.clip_norm is not None:
+            for grad in grads:
+                grad.mul_(min(1.0, settings.clip_norm / norms[-1]))
+        adam.step()
+        after()
+    return norms
+
+
+def assert_close(a: nn.Module, b: nn.Module, tolerance: float = 1e-10) -> None:
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+
+
+def differ(a: nn.Module, b: nn.Module) -> bool:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return any(not torch.equal(p, q) for p, q in pairs)
+
+
+# What the loop computes
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_it_is_adam_with_l2(weight_decay: float) -> None:
+    settings = replace(SETTINGS, weight_decay=weight_decay, validation_fraction=0.0)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    plain_loop(reference, recorder.batches, settings)
+    assert_close(trained, reference)
+    assert differ(trained, network())
+
+
+def test_decoupled_it_is_adamw() -> None:
+    settings = replace(SETTINGS, weight_decay=0.5, validation_fraction=0.0, decoupled=True)
+    x, y, ids = data()
+    trained, reference, coupled, recorder = network(), network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    plain_loop(reference, recorder.batches, settings)
+    assert_close(trained, reference)
+    plain_loop(coupled, recorder.batches, replace(settings, decoupled=False))
+    with pytest.raises(AssertionError):
+        assert_close(coupled, reference, 1e-2)
+
+
+class SideBySide(nn.Module):
+    """A network that takes its inputs in two parts."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        out: Tensor = self.inner(torch.cat([left, right], dim=1))
+        return out
+
+
+def test_several_inputs_are_passed_side_by_side() -> None:
+    x, y, _ = data()
+    whole, parts = network(), SideBySide(network())
+    train(whole, x, [y], plain, SETTINGS)
+    train(parts, [x[:, :1], x[:, 1:]], [y], plain, SETTINGS)
+    assert not differ(whole, parts.inner)
+
+
+def test_every_epoch_sees_every_row_once_in_another_order() -> None:
+    x, y, ids = data()
+    recorder = Recorder()
+    train(network(), x, [y, ids], recorder, replace(SETTINGS, validation_fraction=0.0))
+    sizes = [len(b) for b in recorder.batches]
+    assert max(sizes) == 16
+    epochs = torch.cat(recorder.batches).view(4, 130)
+    assert all(torch.equal(e.sort().values, ids) for e in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
+
+
+def test_the_history_is_the_mean_loss_of_the_rows() -> None:
+    x, y, ids = data()
+    seen: list[tuple[float, int]] = []
+
+    def objective(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        loss = plain(outputs, labels)
+        seen.append((loss.item(), len(rows)))
+        return loss
+
+    settings = replace(SETTINGS, max_epochs=1, validation_fraction=0.0)
+    history = train(network(), x, [y, ids], objective, settings)
+    by_hand = sum(loss * rows for loss, rows in seen) / len(x)
+    assert history.loss == [[pytest.approx(by_hand, rel=1e-12)]]
+    assert len(history) == 1
+    assert history.seconds > 0
+
+
+def test_clipping_scales_the_gradient_down_to_the_norm_and_no_further() -> None:
+    settings = replace(SETTINGS, clip_norm=0.15, validation_fraction=0.0)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    norms = plain_loop(reference, recorder.batches, settings)
+    assert min(norms) < 0.15 < max(norms)  # some were clipped, some were not
+    assert_close(trained, reference)
+    unclipped = network()
+    plain_loop(unclipped, recorder.batches, replace(settings, clip_norm=None))
+    assert differ(unclipped, reference)
+
+
+def test_a_stacks_gradients_are_clipped_member_by_member() -> None:
+    settings = replace(SETTINGS, clip_norm=0.15, validation_fraction=0.0)
+    x, y, ids = data()
+    stack, recorder = Stack(network(), 3), Recorder(of_stack)
+    train(stack, x, [y, ids], recorder, settings, members=["a", "b", "c"])
+    for i, weight in enumerate(WEIGHTS):
+        alone = network()
+        norms = plain_loop(alone, recorder.batches, settings, member_loss(weight))
+        assert max(norms) > 0.15
+        assert_close(stack.member(i), alone)
+
+
+# The same seed
+
+
+def dropout(seed: int = 0) -> nn.Sequential:
+    def build() -> nn.Sequential:
+        layers = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2)]
+        return nn.Sequential(*layers).double()
+
+    return seeded(build, seed)
+
+
+@pytest.mark.parametrize("make", [network, dropout])
+def test_the_same_seed_gives_the_same_weights_bit_for_bit(make: Callable[[], nn.Module]) -> None:
+    x, y, _ = data()
+    first, second, other = make(), make(), make()
+    torch.manual_seed(1)
+    a = train(first, x, [y], plain, SETTINGS)
+    torch.manual_seed(2)  # what the caller does with the global generator is of no concern
+    b = train(second, x, [y], plain, SETTINGS)
+    assert not differ(first, second)
+    assert (a.loss, a.validation_loss) == (b.loss, b.validation_loss)
+    train(other, x, [y], plain, replace(SETTINGS, seed=6))
+    assert differ(first, other)
+
+
+def test_the_global_random_states_are_left_alone() -> None:
+    x, y, _ = data()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    train(dropout(), x, [y], plain, SETTINGS)
+    network(3)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
+    assert random.getstate() == states[2]
+
+
+def test_seeded_builds_the_same_network_again_and_another_from_another_seed() -> None:
+    assert not differ(network(7), network(7))
+    assert differ(network(7), network(8))
+
+
+def test_seeds_are_what_scikit_learn_takes_for_one() -> None:
+    assert seed_of(3) == 3 == seed_of(np.int64(3))
+    assert seed_of(np.random.RandomState(4)) == seed_of(np.random.RandomState(4))
+    assert 0 <= seed_of(None) < 2**31
+    with pytest.raises(ValueError, match="got -1"):
+        seed_of(-1)
+    with pytest.raises(ValueError, match="'abc'"):
+        seed_of("abc")
+
+
+def test_auto_trains_where_the_inputs_are() -> None:
+    assert device_of("auto", torch.zeros(1, device="meta")) == torch.device("meta")
+    assert device_of("cpu", torch.zeros(1, device="meta")) == torch.device("cpu")
+
+
+# Early stopping
+
+OVERFITTING = Training(
+    learning_rate=0.05, batch_size=16, max_epochs=40, patience=3, validation_fraction=0.3
+)
+
+
+def test_early_stopping_keeps_the_weights_that_are_best_on_rows_it_never_trains_on() -> None:
+    x, y, ids = data()
+    trained, recorder = network(), Recorder()
+    history = train(trained, x, [y, ids], recorder, OVERFITTING)
+    held_out, rows = recorder.looked_at[0], torch.cat(recorder.batches).unique()
+    assert len(held_out) == 39
+    assert torch.equal(torch.cat([held_out, rows]).sort().values, ids)
+    losses = [loss for (loss,) in history.validation_loss]
+    best = history.best_epoch[0]
+    assert losses[best] == min(losses)
+    assert 0 < best < len(history) - 1
+    assert len(history) == best + 1 + OVERFITTING.patience < OVERFITTING.max_epochs
+    with torch.no_grad():
+        assert float(plain(trained(x[held_out]), y[held_out])) == pytest.approx(min(losses))
+    # The same weights as training for just so many epochs.
+    stopped = network()
+    train(stopped, x, [y, ids], plain, replace(OVERFITTING, max_epochs=best + 1))
+    assert not differ(trained, stopped)
+    assert not trained.training
+
+
+def test_a_stacks_members_stop_where_they_would_have_stopped_alone() -> None:
+    x, y, ids = data()
+    stack = Stack(network(), 3)
+    together = train(stack, x, [y], of_stack, OVERFITTING, members=["a", "b", "c"])
+    ends = set()
+    for i, weight in enumerate(WEIGHTS):
+        alone = network()
+        history = train(alone, x, [y, ids], member_loss(weight), OVERFITTING)
+        assert_close(stack.member(i), alone, 1e-8)
+        assert together.best_epoch[i] == history.best_epoch[0]
+        for name in ("loss", "validation_loss"):
+            mine = [losses[i] for losses in getattr(together, name)[: len(history)]]
+            np.testing.assert_allclose(mine, np.ravel(getattr(history, name)), rtol=1e-8)
+        ends.add(len(history))
+    assert len(ends) > 1  # they do end at different epochs
+    assert len(together) == max(ends)
+
+
+def test_with_fewer_than_ten_rows_to_hold_out_all_train_to_the_end() -> None:
+    x, y, ids = data(94)
+    recorder = Recorder()
+    history = train(network(), x, [y, ids], recorder, replace(SETTINGS, patience=1))
+    assert not recorder.looked_at
+    assert len(torch.cat(recorder.batches).unique()) == 94
+    assert history.validation_loss == []
+    assert len(history) == SETTINGS.max_epochs
+    assert history.best_epoch == [SETTINGS.max_epochs - 1]
+
+
+def test_a_row_is_left_to_train_on() -> None:
+    x, y, ids = data(30)
+    recorder = Recorder()
+    train(network(), x, [y, ids], recorder, replace(SETTINGS, validation_fraction=0.999))
+    assert len(torch.cat(recorder.batches).unique()) == 1
+
+
+def test_batch_norm_keeps_the_statistics_of_the_best_epoch() -> None:
+    x, y, ids = data()
+    trained, recorder = dropout(), Recorder()
+    history = train(trained, x, [y, ids], recorder, OVERFITTING)
+    held_out = recorder.looked_at[0]
+    with torch.no_grad():
+        loss = float(plain(trained(x[held_out]), y[held_out]))
+    assert loss == pytest.approx(min(loss for (loss,) in history.validation_loss))
+
+
+@pytest.mark.parametrize("rows", [17, 33])
+def test_a_last_batch_of_one_row_joins_the_one_before(rows: int) -> None:
+    x, y, ids = data(rows)
+    recorder = Recorder()  # batch norm refuses a batch of one
+    train(dropout(), x, [y, ids], recorder, replace(SETTINGS, max_epochs=1))
+    assert sorted(torch.cat(recorder.batches).tolist()) == list(range(rows))
+    assert min(len(b) for b in recorder.batches) > 1
+
+
+def test_one_row_is_enough() -> None:
+    x, y, _ = data(1)
+    history = train(network(), x, [y], plain, SETTINGS)
+    assert history.loss[-1][0] < history.loss[0][0]
+
+
+# The running average of the weights
+
+
+def test_without_held_out_rows_the_average_is_what_is_left() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.9)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    average = [p.detach().clone() for p in reference.parameters()]
+    kept: list[float] = []
+
+    def after() -> None:
+        steps = len(kept) + 1
+        kept.append(min(0.9, (1 + steps) / (10 + steps)))
+        for mean, p in zip(average, reference.parameters(), strict=True):
+            mean.copy_(kept[-1] * mean + (1 - kept[-1]) * p.detach())
+
+    plain_loop(reference, recorder.batches, settings, after=after)
+    assert len(kept) == 36
+    assert kept[0] == 2 / 11
+    assert kept[-1] == (1 + 36) / (10 + 36) < 0.9  # a long average begins as a short one
+    for p, mean, last in zip(trained.parameters(), average, reference.parameters(), strict=True):
+        torch.testing.assert_close(p.detach(), mean, rtol=1e-10, atol=1e-10)
+        assert not torch.allclose(p, last, rtol=1e-3)
+
+
+def test_after_the_first_steps_a_step_keeps_its_share_of_the_average() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.3)
+    x, y, ids = data()
+    trained, reference, recorder = network(), network(), Recorder()
+    train(trained, x, [y, ids], recorder, settings)
+    states: list[list[Tensor]] = []
+
+    def after() -> None:
+        states.append([p.detach().clone() for p in reference.parameters()])
+
+    plain_loop(reference, recorder.batches, settings, after=after)
+    shares = 0.7 * 0.3 ** torch.arange(len(states), dtype=torch.float64)  # the last step first
+    for i, p in enumerate(trained.parameters()):
+        path = torch.stack([state[i] for state in reversed(states)])
+        mean = (path * shares.view(-1, *[1] * (path.ndim - 1))).sum(dim=0)
+        torch.testing.assert_close(p.detach(), mean, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("members", [None, ["a", "b", "c"]])
+def test_averaged_weights_are_judged_and_kept_and_training_goes_on_without_them(
+    members: list[str] | None,
+) -> None:
+    x, y, ids = data()
+    objective = plain if members is None else of_stack
+
+    def fresh() -> nn.Module:
+        return network() if members is None else Stack(network(), 3)
+
+    averaged, usual, recorder = fresh(), fresh(), Recorder(objective)
+    settings = replace(OVERFITTING, averaging=0.9)
+    history = train(averaged, x, [y, ids], recorder, settings, members=members)
+    other = train(usual, x, [y, ids], Recorder(objective), OVERFITTING, members=members)
+    common = min(len(history), len(other))
+    assert history.loss[:common] == other.loss[:common]
+    assert history.validation_loss[0] != other.validation_loss[0]
+    held_out = recorder.looked_at[0]
+    with torch.no_grad():
+        losses = objective(averaged(x[held_out]), y[held_out]).reshape(-1)
+    best = np.min(history.validation_loss, axis=0)
+    np.testing.assert_allclose(losses.numpy(), best, rtol=1e-12)
+
+
+def test_an_error_while_averaged_weights_are_judged_leaves_the_others() -> None:
+    x, y, ids = data()
+    recorder = Recorder()
+
+    def objective(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            raise KeyboardInterrupt
+        return recorder(outputs, labels, rows)
+
+    trained, reference, settings = network(), network(), replace(OVERFITTING, averaging=0.9)
+    with pytest.raises(KeyboardInterrupt):
+        train(trained, x, [y, ids], objective, settings)
+    plain_loop(reference, recorder.batches, settings)
+    assert_close(trained, reference)
+
+
+# Cross-fitting
+
+in_fold = torch.arange(130)[torch.randperm(130, generator=torch.Generator().manual_seed(2))] % 3
+NAMES = ["a", "b", "c"]
+
+
+def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
+    """The loss of each member and row."""
+    each = y.expand(outputs.shape[:2])  # rows that members share, or rows of their own
+    losses = [
+        nn.functional.cross_entropy(o, t, reduction="none")
+        for o, t in zip(outputs, each, strict=True)
+    ]
+    return torch.stack(losses)
+
+
+def crossed() -> Stack:
+    return Stack([network(j) for j in range(3)])
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+@pytest.mark.parametrize("member", [0, 1, 2])
+def test_a_member_never_learns_from_its_own_fold(member: int, averaging: float) -> None:
+    # One epoch of many steps: whatever the own fold says, its weights are kept.
+    settings = replace(SETTINGS, max_epochs=1, fewest_steps=40, averaging=averaging)
+    x, y, _ = data()
+    own = in_fold == member
+    poisoned, lies = x.clone(), y.clone()
+    poisoned[own] *= -7
+    lies[own] = 1 - lies[own]
+    clean, spoilt = crossed(), crossed()
+    train(clean, x, [y], by_row, settings, members=NAMES, folds=in_fold)
+    train(spoilt, poisoned, [lies], by_row, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+        assert differ(clean.member(j), spoilt.member(j)) == (j != member)
+        assert differ(clean.member(j), network(j))
+
+
+def test_every_row_is_learned_from_by_all_members_but_one() -> None:
+    x, y, ids = data()
+    recorder = Recorder(by_row)
+    train(crossed(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
+    epochs = torch.cat(recorder.batches).view(4, 130)
+    assert all(torch.equal(e.sort().values, ids) for e in epochs)
+    # Each member is judged by the rows of its own fold; a shorter fold's last stands in for none.
+    judged = recorder.looked_at[0]
+    assert judged.shape == (3, 44)
+    for j in range(3):
+        assert torch.equal(judged[j].unique(), ids[in_fold == j])
+
+
+def test_judging_takes_any_number_of_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = data()
+    uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
+    found = []
+    for most in (8192, 7, 3):
+        monkeypatch.setitem(training.EVALUATION_ROWS, "cpu", most)
+        history = train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
+        found.append(history.validation_loss)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-12)
+
+
+def test_a_member_of_a_cross_fit_stops_by_its_own_fold() -> None:
+    x, y, _ = data()
+    stack = crossed()
+    history = train(stack, x, [y], by_row, OVERFITTING, members=NAMES, folds=in_fold)
+    assert len(set(history.best_epoch)) > 1
+    assert len(history) == max(history.best_epoch) + 1 + OVERFITTING.patience
+    for j in range(3):
+        own = in_fold == j
+        with torch.no_grad():
+            loss = float(plain(stack.member(j)(x[own]), y[own]))
+        mine = [losses[j] for losses in history.validation_loss]
+        assert mine[history.best_epoch[j]] == min(mine[: history.best_epoch[j] + 4])
+        assert loss == pytest.approx(mine[history.best_epoch[j]], rel=1e-10)
+
+
+def test_with_one_batch_a_member_is_a_network_trained_alone_on_the_other_folds() -> None:
+    settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
+    x, y, _ = data()
+    stack = crossed()
+    history = train(stack, x, [y], by_row, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+        alone, others = network(j), in_fold != j
+        assert history.best_epoch[j] > 0
+        until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
+        by_itself = train(alone, x[others], [y[others]], plain, until)
+        assert_close(stack.member(j), alone, 1e-8)
+        mine = [losses[j] for losses in history.loss[: len(by_itself)]]
+        np.testing.assert_allclose(mine, np.ravel(by_itself.loss), rtol=1e-8)
+
+
+def test_in_batches_a_member_takes_the_steps_of_its_own_rows_in_the_same_order() -> None:
+    settings = replace(SETTINGS, max_epochs=1, clip_norm=0.2)
+    x, y, ids = data()
+    stack, recorder = crossed(), Recorder(by_row)
+    train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=in_fold)
+    for j in range(3):
+
+        def member(outputs: Tensor, labels: Tensor, rows: Tensor, j: int = j) -> Tensor:
+            others, share = in_fold[rows] != j, (in_fold != j).double().mean()
+            total = nn.functional.cross_entropy(outputs[others], labels[others], reduction="sum")
+            return total / (len(rows) * share)
+
+        alone = network(j)
+        plain_loop(alone, recorder.batches, settings, member)
+        assert_close(stack.member(j), alone)
+
+
+@pytest.mark.parametrize(
+    ("folds", "counts"),
+    [([0, 0, 1, 1], r"\[2, 2, 0\]"), ([0, 1, 2, 3], r"\[1, 1, 1, 1\]")],
+)
+def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
+    x, y, _ = data(4)
+    with pytest.raises(ValueError, match=rf"3 members need rows in each.*{counts}"):
+        train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
+
+
+def test_a_member_needs_rows_of_other_folds() -> None:
+    x, y, _ = data(4)
+    with pytest.raises(ValueError, match=r"1 members need.*\[4\]"):
+        train(
+            Stack(network(), 1), x, [y], by_row, SETTINGS, members=["a"], folds=torch.zeros(4).int()
+        )
+
+
+# Losses that are not finite
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_names_the_member(value: float) -> None:
+    x, y, _ = data()
+    calls = []
+
+    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
+        calls.append(1)
+        broken = torch.tensor([1.0, value if len(calls) > 20 else 1.0, 1.0])
+        return of_stack(outputs, labels) * broken
+
+    with pytest.raises(FloatingPointError, match=r"of the b became (nan|inf).* 0\.01") as caught:
+        train(Stack(network(), 3), x, [y], objective, SETTINGS, members=["a", "b", "c"])
+    assert "clip_norm" in str(caught.value)
+    assert "epoch 2" in str(caught.value)  # 20 batches: two epochs of eight and one look each
+
+
+def test_a_single_network_is_named_too() -> None:
+    x, y, _ = data()
+    with pytest.raises(FloatingPointError, match="of the selector became nan in epoch 0"):
+        train(network(), x, [y], lambda o, t: plain(o, t) * torch.nan, SETTINGS, what="selector")
+
+
+def test_a_held_out_loss_that_is_not_finite_is_an_error_too() -> None:
+    x, y, _ = data()
+
+    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
+        return plain(outputs, labels) * (1 if torch.is_grad_enabled() else torch.inf)
+
+    with pytest.raises(FloatingPointError, match="held-out loss of the network became inf"):
+        train(network(), x, [y], objective, SETTINGS)
+
+
+def test_weights_that_the_last_step_ruins_are_an_error_too() -> None:
+    x, y, _ = data(10)
+
+    def steep(outputs: Tensor, labels: Tensor) -> Tensor:
+        return (outputs - outputs.detach()).abs().sqrt().sum()  # 0, with an infinite slope
+
+    with pytest.raises(FloatingPointError, match="norm of weights of the network became nan"):
+        train(network(), x, [y], steep, replace(SETTINGS, max_epochs=1))
+
+
+def test_a_member_that_has_stopped_disturbs_nobody_whatever_becomes_of_it() -> None:
+    x, y, _ = data()
+    epochs = []
+
+    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            epochs.append(1)
+        # The second member does not learn, stops after `patience` epochs, then breaks.
+        flat = outputs[1].sum() * (torch.nan if len(epochs) > 5 else 0.0)
+        return torch.stack([plain(outputs[0], labels), flat])
+
+    stack, settings = Stack(network(), 2), replace(SETTINGS, max_epochs=10, patience=3)
+    history = train(stack, x, [y], objective, settings, members=["a", "b"])
+    assert np.isnan(history.loss[-1][1])
+    assert history.best_epoch[1] == 0
+    alone = network()
+    train(alone, x, [y], plain, settings)
+    assert_close(stack.member(0), alone, 1e-8)
+    assert all(torch.isfinite(p).all() for p in stack.parameters())
+
+
+# What cannot be trained
+
+
+def test_no_rows() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        train(network(), torch.zeros(0, 4), [torch.zeros(0)], plain, SETTINGS)
+
+
+def test_no_parameters() -> None:
+    x, y, _ = data()
+    with pytest.raises(ValueError, match=r"Tanh.*requires a gradient"):
+        train(nn.Tanh(), x, [y], plain, SETTINGS)
+
+
+def test_frozen_layers_stay_as_they_are() -> None:
+    x, y, _ = data()
+    half_frozen = network()
+    half_frozen[0].requires_grad_(False)
+    before = half_frozen[0].weight.clone()
+    train(half_frozen, x, [y], plain, SETTINGS)
+    assert torch.equal(half_frozen[0].weight, before)
+    assert differ(half_frozen, network())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("weight_decay", -0.1),
+        ("batch_size", 0),
+        ("batch_size", 12.5),
+        ("max_epochs", 0),
+        ("patience", -1),
+        ("validation_fraction", 1.0),
+        ("validation_fraction", -0.1),
+        ("clip_norm", 0.0),
+        ("averaging", 1.0),
+        ("averaging", -0.5),
+    ],
+)
+def test_settings_that_make_no_sense(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
+        replace(SETTINGS, **{name: value})
+
+
+def test_an_epoch_of_little_data_takes_the_steps_it_was_told_to() -> None:
+    seen: list[int] = []
+
+    def objective(outputs: Tensor, y: Tensor) -> Tensor:
+        seen.append(len(y))
+        return (outputs[:, 0] - y).square().mean()
+
+    x, y = torch.randn(25, 3), torch.randn(25)
+    settings = Training(batch_size=10, fewest_steps=8, max_epochs=1, validation_fraction=0)
+    history = train(nn.Linear(3, 1), x, [y], objective, settings)
+    assert settings.passes(25) == 3  # three batches a pass
+    assert seen == [10, 10, 5] * 3
+    assert len(history) == 1

@@ -1,0 +1,147 @@
+"""The parts of a graph that have no ONNX operation of their own, against what they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import helper
+
+from shortlist._utils.ordering import order
+from shortlist.conformal.envelope import slopes as slopes_by_torch
+from shortlist.learning.networks import Standardize
+from shortlist.onnx.graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value, element_type
+from shortlist.onnx.levels import Slack, running_min, slopes
+from shortlist.onnx.rankings import Ranked, compact
+from shortlist.onnx.stages import _log_shares
+from shortlist.predictors.shortlister.neighbours import Neighbours
+
+
+def value_of(graph: Graph, result: Value, **feeds: np.ndarray) -> np.ndarray:
+    graph.rename(result, "result")
+    inputs = [
+        helper.make_tensor_value_info(v.name, element_type(v.dtype), list(shape))
+        for v, shape in graph.inputs
+    ]
+    output = helper.make_tensor_value_info("result", element_type(result.dtype), None)
+    proto = helper.make_graph(
+        graph.nodes, "part", inputs, [output], initializer=graph.initializers()
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(proto, opset_imports=opset, ir_version=IR_VERSION)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, feeds)[0]
+
+
+def gains_of(kind: str, rows: int, members: int) -> np.ndarray:
+    rng = np.random.default_rng(members)
+    gains = rng.dirichlet(np.full(members, 0.3), size=rows)
+    return {
+        "any": gains,
+        "falling": -np.sort(-gains, axis=1),
+        "rising": np.sort(gains, axis=1),  # one pool of all
+        "tiny": gains * 10.0 ** -rng.integers(0, 300, size=gains.shape),
+        "in 16ths": rng.integers(0, 4, size=gains.shape) / 16,
+        "nothing": np.zeros_like(gains),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["any", "falling", "rising", "tiny", "in 16ths", "nothing"])
+@pytest.mark.parametrize("prices", ["linear", "log", "some are free", "of each row"])
+@pytest.mark.parametrize("members", [1, 2, 3, 17, 40])
+def test_the_envelope(kind, prices, members):
+    rows = 300
+    gains = gains_of(kind, rows, members)
+    rng = np.random.default_rng(1)
+    given = {
+        "linear": np.ones((1, members)),
+        "log": np.diff(np.log(np.arange(1, members + 1)), prepend=0.0)[None],
+        "some are free": rng.integers(0, 2, size=(1, members)).astype(float),
+        "of each row": rng.integers(0, 3, size=(rows, members)).astype(float),
+    }[prices]
+    graph = Graph()
+    asked = graph.input("gains", F64, ["rows", members])
+    found = slopes(graph, asked, graph.constant(given), members, falling=False)
+    expected = slopes_by_torch(torch.tensor(gains), torch.tensor(given).expand(rows, -1))
+    got = value_of(graph, found, gains=gains)
+    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-12, atol=0)
+    if kind == "in 16ths" and prices == "linear":  # sums are exact, and so is the rest
+        assert (got == expected.numpy()).all()
+
+
+@pytest.mark.parametrize("members", [1, 2, 5, 16, 33])
+def test_the_running_minimum(members):
+    x = np.random.default_rng(0).normal(size=(50, members))
+    graph = Graph()
+    found = running_min(graph.input("x", F64, ["rows", members]), members)
+    assert (value_of(graph, found, x=x) == np.minimum.accumulate(x, axis=1)).all()
+
+
+@pytest.mark.parametrize("depth", [1, 3, 40])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ties_go_to_the_highest_label(depth, dtype):
+    scores = np.random.default_rng(0).integers(-2, 3, size=(500, 40)).astype(dtype) * 0.125
+    scores[:100] = 0.0
+    scores[:100:2, ::3] = -0.0  # equal to the others
+    graph = Graph()
+    asked = graph.input("scores", np.dtype(dtype), ["rows", 40])
+    ranked = Ranked.of_scores(graph, asked, 40, depth)
+    found = value_of(graph, ranked.labels, scores=scores)
+    assert (found == order(torch.tensor(scores), depth).numpy()).all()
+
+
+def test_compact_keeps_the_order():
+    labels = np.array([[5, 3, 1, 0], [2, 4, 6, 8]])
+    inside = np.array([[0, 1, 0, 1], [1, 1, 1, 1]])
+    graph = Graph()
+    asked, mask = (graph.input(name, INT, ["rows", 4]) for name in ("labels", "inside"))
+    found = value_of(graph, compact(graph, asked, mask > 0, 4), labels=labels, inside=inside)
+    assert found.tolist() == [[3, 0, -1, -1], [2, 4, 6, 8]]
+
+
+def test_a_log_of_nothing_is_minus_infinity():
+    x = np.array([[-np.inf, -np.inf], [0.0, -np.inf], [1000.0, 1000.0]])
+    graph = Graph()
+    found = graph.logsumexp(graph.input("x", F64, ["rows", 2]), may_be_nothing=True)
+    expected = torch.tensor(x).logsumexp(1, keepdim=True).numpy()
+    np.testing.assert_allclose(value_of(graph, found, x=x), expected, rtol=1e-15)
+
+
+def test_slack_lowers_and_leaves_infinities():
+    at = np.array([0.25, -0.25, 0.0, np.inf, -np.inf])
+    for slack in (Slack(), Slack(relative=1e-6), Slack(absolute=1e-6)):
+        lower = slack.lowered(at)
+        assert (lower <= at).all()
+        np.testing.assert_allclose(lower, at, atol=2e-6)
+        graph = Graph()
+        found = slack.lowered_value(graph.input("at", F64, ["rows"]))
+        assert (value_of(graph, found, at=at) == lower).all()
+
+
+@pytest.mark.parametrize("metric", [True, False])
+def test_neighbours(metric):
+    """Near ones, far ones, a class without any, and rows that all neighbours lie away from."""
+    rng = np.random.default_rng(0)
+    index = torch.tensor(rng.choice([0, 1, 3], size=40, p=[0.7, 0.25, 0.05]))
+    x = torch.tensor(rng.normal(size=(40, 5)) + 3 * rng.normal(size=5), dtype=torch.float32)
+    neighbours = Neighbours(Standardize(torch.zeros(5), torch.ones(5)), 4).fit(x, index, 0)
+    if not metric:
+        neighbours.root = None
+        neighbours.directions = torch.nn.functional.normalize(x[index.argsort(stable=True)], dim=1)
+    new = torch.cat([x, -x, torch.tensor(rng.normal(size=(40, 5)), dtype=torch.float32)])
+    graph = Graph()
+    found = _log_shares(neighbours, graph.input("x", F32, ["rows", 5]))
+    got, expected = value_of(graph, found, x=new.numpy()), neighbours(new).numpy()
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+    assert (expected[:, 2] == expected.min()).all()
+
+
+def test_small_constants_are_kept_once_and_large_ones_are_not_compared():
+    graph = Graph()
+    assert graph.constant(np.float64(1)).name == graph.constant(np.float64(1)).name
+    assert graph.constant(np.float64(1)).name != graph.constant(np.float32(1)).name
+    assert graph.constant(np.zeros(2)).name != graph.constant(np.zeros((1, 2))).name
+    assert len(graph.constants) == 4

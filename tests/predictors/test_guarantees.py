@@ -1,0 +1,491 @@
+"""The promises, counted: over many draws of the calibration rows, sets hold what they promise.
+
+Standard errors are those of the spread over the draws. The study, `pytest -m study`, repeats the
+first test with 300 draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from drawn import draw, uneven
+from numpy.typing import NDArray
+
+import shortlist as sl
+from shortlist.conformal import NAMES, RANDOMIZED
+from shortlist.conformal.levels import label_levels
+from shortlist.conformal.quantiles import UnreachableError, min_calibration_size, quantile_rank
+
+LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
+VARIANTS = [(name, False) for name in NAMES] + [(name, True) for name in RANDOMIZED]
+M = 150
+"""Calibration rows: alpha (M + 1) is whole at none of the levels."""
+
+Selector = sl.SplitConformal | sl.PlugInSelector
+
+
+def draws(rows: int, m: int, times: int, seed: int = 0) -> Iterator[tuple[NDArray, NDArray]]:
+    """Random parts of a pool, to calibrate with and to test on."""
+    rng = np.random.default_rng(seed)
+    for _ in range(times):
+        order = rng.permutation(rows)
+        yield order[:m], order[m:]
+
+
+def fitted(model: Selector, n: int = 8) -> Selector:
+    """Temperature and penalties from rows of their own, half as many as calibrate."""
+    scores, y = draw(100, n, seed=99, temperature=1.5)
+    return model.set_params(calibration=None).fit(scores, y)
+
+
+def coverages(model: Selector, times: int, seed: int, temperature: float = 1.5) -> NDArray:
+    """The share of test rows whose label is held: (draws, levels)."""
+    scores, y = draw(M + 250, seed=seed, temperature=temperature)
+    found = []
+    for calibration, test in draws(len(y), M, times, seed):
+        model.calibrate(scores[calibration], y[calibration])
+        found.append(
+            [model.predict_set(scores[test], accuracy=a).accuracy(y[test]) for a in LEVELS]
+        )
+    return np.array(found)
+
+
+def check(found: NDArray, continuous: bool) -> None:
+    """Within three standard errors of what theory says."""
+    mean = found.mean(axis=0)
+    error = 3 * found.std(axis=0, ddof=1) / math.sqrt(len(found))
+    assert (error < 0.06).all()
+    for accuracy, got, slack in zip(LEVELS, mean, error, strict=True):
+        assert got >= accuracy - slack
+        if continuous:
+            assert got <= accuracy + 1 / (M + 1) + slack
+
+
+# Over all rows
+
+
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+def test_marginal_accuracy(name, randomized):
+    model = sl.SplitConformal(name, randomized=randomized, allow_empty=True)
+    check(coverages(fitted(model), 40, seed=1), continuous=name != "topk" or randomized)
+
+
+@pytest.mark.parametrize("cost", ["linear", "log"])
+def test_marginal_accuracy_of_the_plug_in_rule(cost):
+    """At cost "log" the first label is free, and its level infinite in every row."""
+    model = sl.PlugInSelector(cost=cost, allow_empty=True)
+    check(coverages(fitted(model), 40, seed=2), continuous=cost == "linear")
+
+
+@pytest.mark.parametrize(("name", "randomized"), VARIANTS)
+def test_sets_that_are_never_empty_only_add_accuracy(name, randomized):
+    """Which at low levels is that of the first label."""
+    free = fitted(sl.SplitConformal(name, randomized=randomized, allow_empty=True))
+    full = fitted(sl.SplitConformal(name, randomized=randomized))
+    with_empty, without = (coverages(m, 20, seed=3, temperature=0.7) for m in (free, full))
+    check(without, continuous=False)
+    scores, y = draw(M + 250, seed=3, temperature=0.7)
+    first = (scores.argmax(axis=1) == y).mean()
+    assert 0.6 < first < 0.78
+    assert without[:, 0].mean() == pytest.approx(first, abs=0.02)
+    assert with_empty[:, 0].mean() < 0.58 or (name, randomized) == ("topk", False)
+    if name in ("lac", "margin", "topk"):  # whose first labels are the last to go
+        assert without[:, -1].mean() == pytest.approx(with_empty[:, -1].mean(), abs=0.01)
+
+
+def test_exact_ties_only_add_accuracy():
+    """Probabilities of a few values, so that a threshold is met by many rows."""
+    scores, y = draw(M + 250, 4, seed=4)
+    p = np.exp(scores.round()) / np.exp(scores.round()).sum(axis=1, keepdims=True)
+    model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(p, y)
+    found = []
+    for calibration, test in draws(len(y), M, 30):
+        model.calibrate(p[calibration], y[calibration])
+        found.append([model.predict_set(p[test], accuracy=a).accuracy(y[test]) for a in LEVELS])
+    check(np.array(found), continuous=False)
+
+
+def test_the_ceiling_would_fall_short():
+    """The rank that the paper prints, one higher, holds less than it promises at small m."""
+    m, accuracy = 25, 0.9
+    scores, y = draw(400, seed=5)
+    model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
+    index = model._classes.encode(y)
+    levels = label_levels(model._blocks(sl.Ranking.from_scores(scores), None), index)
+    floor, ceiling = [], []
+    for calibration, test in draws(400, m, 1500):
+        own, new = np.sort(levels[calibration]), levels[test].numpy()
+        rank = quantile_rank(m, accuracy)
+        assert rank + 1 == math.ceil(0.1 * (m + 1))
+        floor.append((new >= own[rank - 1]).mean())
+        ceiling.append((new >= own[rank]).mean())
+    error = 3 * np.std(ceiling) / math.sqrt(len(ceiling))
+    assert np.mean(floor) > accuracy - error
+    assert np.mean(ceiling) < accuracy - error
+
+
+@pytest.mark.study
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(sl.SplitConformal(name, randomized=r, allow_empty=True) for name, r in VARIANTS),
+        *(sl.SplitConformal(name, randomized=r) for name, r in VARIANTS),
+        sl.PlugInSelector(allow_empty=True),
+        sl.PlugInSelector(cost="log", allow_empty=True),
+        sl.PlugInSelector(sl.TopK([1, 2, 4, 8]), allow_empty=True),
+    ],
+    ids=str,
+)
+def test_marginal_accuracy_over_300_splits(model):
+    discrete = not model.allow_empty
+    if isinstance(model, sl.SplitConformal):
+        discrete |= model.score == "topk" and not model.randomized
+    else:
+        discrete |= model.cost == "log" or model.family is not None
+    check(coverages(fitted(model), 300, seed=11), continuous=not discrete)
+
+
+# For each class, for each group
+
+
+def by_part(model: Selector, by: str | None, accuracy: float, times: int = 40) -> NDArray:
+    """Coverage within each class, or each group: (draws, parts)."""
+    scores, y, groups = uneven(1600, seed=6)
+    parts = groups if by == "group" else y
+    found = []
+    for calibration, test in draws(len(y), 600, times):
+        model.calibrate(scores[calibration], y[calibration], groups=groups[calibration])
+        asked = {"by": by, "groups": groups[test] if by == "group" else None}
+        held = model.predict_set(scores[test], accuracy=accuracy, **asked).contains(y[test])
+        found.append([held[parts[test] == k].mean() for k in np.unique(parts)])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("accuracy", [0.8, 0.9])
+@pytest.mark.parametrize("by", ["class", "group"])
+@pytest.mark.parametrize("method", ["lac", "aps", "plug-in"])
+def test_accuracy_within_each_class_or_group(method, by, accuracy):
+    scores, y, groups = uneven(300, seed=7)
+    settings = {"allow_empty": True, "calibration": None}
+    model = sl.PlugInSelector(**settings) if method == "plug-in" else None
+    model = model or sl.SplitConformal(method, randomized=method == "aps", **settings)
+    model.fit(scores, y, groups=groups)
+    found = by_part(model, by, accuracy)
+    error = 3 * found.std(axis=0, ddof=1) / math.sqrt(len(found))
+    assert (found.mean(axis=0) >= accuracy - error).all()
+    assert (found.mean(axis=0) <= accuracy + 1 / 40 + error).all()  # no part has fewer rows
+    # One threshold for all keeps the promise on average, and breaks it for the hard ones.
+    if by == "class" or method != "aps":
+        together = by_part(model, None, accuracy, times=10)
+        assert together.mean(axis=0).min() < accuracy - 0.05 or by == "group"
+
+
+def few_of_some(seed: int = 8) -> tuple[NDArray, NDArray]:
+    """500 rows of classes 0 and 1, few of 2 to 5."""
+    scores, _ = draw(540, 6, seed=seed)
+    y = np.repeat([0, 1, 2, 3, 4, 5], [250, 250, 15, 12, 9, 4])
+    return scores + 2 * np.eye(6)[y], y
+
+
+def test_where_no_class_has_enough_rows_the_promise_is_for_all_together():
+    y = np.repeat(np.arange(6), 60)
+    scores = draw(360, 6, seed=8)[0] + 2 * np.eye(6)[y]
+    model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
+    with pytest.warns(UserWarning, match="for no class of its own") as caught:
+        sets = model.predict_set(scores, accuracy=0.99)
+    assert caught[0].filename == __file__
+    assert sets.promise == (
+        "accuracy >= 0.99 promised for all classes together by 360 calibration rows; for no class "
+        "of its own, as too few have the 99 rows that it takes; all 6 classes share one threshold"
+    )
+    assert sets == model.set_params(by=None).predict_set(scores, accuracy=0.99)
+
+
+def test_rows_that_were_learned_from_are_not_calibrated_with_in_silence():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac", calibration=None).fit(scores[:200], y[:200])
+    with pytest.warns(UserWarning, match="150 of 200 calibration rows are among those") as caught:
+        model.calibrate(scores[50:250], y[50:250])
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.calibrate(scores[197:397], y[197:397])  # a few may coincide
+        # The rows that fit itself kept for this are rows of their own.
+        kept = sl.SplitConformal("lac", calibration=0.9, random_state=0).fit(scores, y)
+        learning, held_out = kept._parts(400)
+        kept.calibrate(scores[held_out], y[held_out])
+        # Nothing is learned here, …
+        sl.SplitConformal("lac", temperature=None).fit(scores, y).calibrate(scores, y)
+        # … and here rows are too much alike to tell.
+        alike = np.tile(scores[:4], (100, 1))
+        sl.SplitConformal("lac", calibration=None).fit(alike, y).calibrate(alike, y)
+    with pytest.warns(UserWarning, match="40 of 40"):
+        kept.calibrate(scores[learning], y[learning])
+
+
+def test_probabilities_after_a_fit_on_logits_are_remarked_upon():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac").fit(scores, y)
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    with pytest.warns(UserWarning, match="fit saw logits, but these scores look like") as caught:
+        model.predict_set(p, accuracy=0.9)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_set(scores, accuracy=0.9)
+        model.predict_set(np.abs(scores) + 1, accuracy=0.9)
+
+
+def test_a_mean_size_beyond_the_number_of_classes_is_refused():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac").fit(scores, y)
+    assert model.predict_set(scores, mean_size=6).mean_size <= 6
+    with pytest.raises(ValueError, match=r"mean_size = 6\.5 is more than the 6 classes"):
+        model.predict_set(scores, mean_size=6.5)
+
+
+def test_a_promise_that_takes_more_rows_says_how_many_fit_kept():
+    scores, y = draw(400, 6, seed=8)
+    model = sl.SplitConformal("lac", calibration=0.25).fit(scores, y)
+    with pytest.raises(
+        UnreachableError, match=r"with 100 calib.*999 are.*\(fit kept 100 of 400\);"
+    ):
+        model.predict_set(scores, accuracy=0.999)
+    model.calibrate(scores[:1], y[:1])
+    with pytest.raises(UnreachableError, match=r"with 1 calibration row: 9 are.*0\.5 can be; or"):
+        model.predict_set(scores, accuracy=0.9)
+
+
+def test_classes_with_too_few_rows_share_a_threshold():
+    scores, y = few_of_some()
+    model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
+    with pytest.warns(UserWarning, match=r"accuracy = 0\.9 by class: 1 of 6 classes") as caught:
+        model.predict_set(scores, accuracy=0.9)
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="share one threshold"):
+        sets = model.predict_set(scores, accuracy=0.95)
+    assert sets.promise == (
+        "accuracy >= 0.95 promised for each class by 540 calibration rows; 4 of 6 classes, with "
+        "fewer than the 19 rows that it takes, share one threshold, and the promise holds for them "
+        "together with the next smallest, if these are needed to make up for what they lack"
+    )
+    held = sets.contains(y)
+    rare = y >= 2
+    assert held[rare].mean() >= 0.95
+    for k in (0, 1):
+        assert held[y == k].mean() >= 0.95
+    # Their threshold is that of their rows alone.
+    alone = sl.SplitConformal("lac", temperature=None).fit(scores[rare], y[rare])
+    levels = np.sort(alone._calibration.levels)
+    q = levels[quantile_rank(40, 0.95) - 1]
+    p = model.score_.levels(sl.Ranking.from_scores(scores)).numpy()
+    order = sl.Ranking.from_scores(scores).labels
+    for i in range(0, 540, 9):
+        inside = set(order[i][(p[i] >= q) & (order[i] >= 2)].tolist()) - {order[i][0]}
+        assert inside == {k for k in sets.labels()[i] if k >= 2} - {order[i][0]}
+
+
+def test_no_word_about_sharing_where_all_have_enough():
+    scores, y = few_of_some()
+    model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sets = model.predict_set(scores, accuracy=0.7)
+    assert sets.promise == "accuracy >= 0.7 promised for each class by 540 calibration rows"
+
+
+def test_the_next_smallest_classes_join_until_there_are_enough():
+    scores, y = few_of_some()
+    model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
+    with pytest.warns(UserWarning, match="3 of 6 classes"):
+        model.predict_set(scores, accuracy=0.93)  # 14 needed: 12, 9 and 4 are too few
+    with pytest.warns(UserWarning, match="4 of 6 classes"):
+        model.predict_set(scores, accuracy=0.98)  # 49 needed: 40 are too few, one more joins
+    with pytest.raises(sl.conformal.UnreachableError, match=r"by class, those .* together: acc"):
+        model.predict_set(scores, accuracy=0.999)
+
+
+def test_classes_that_share_hold_the_promise_together():
+    """Over draws in which three classes of six have too few rows."""
+    scores, y = draw(4000, 6, seed=9)
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(4000) < 0.85, y % 3, y)  # classes 3 to 5 are rare
+    scores = scores + 2 * np.eye(6)[y]
+    model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
+    found = []
+    for calibration, test in draws(4000, 300, 40):
+        model.calibrate(scores[calibration], y[calibration])
+        counts = np.bincount(y[calibration], minlength=6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sets = model.predict_set(scores[test], accuracy=0.95, by="class")
+        assert (counts[:3] >= min_calibration_size(0.95)).all()
+        rare = y[test] >= 3
+        found.append([sets.contains(y[test])[rare].mean(), sets.contains(y[test])[~rare].mean()])
+    error = 3 * np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
+    assert (np.mean(found, axis=0) >= 0.95 - error).all()
+
+
+def test_groups_that_were_never_seen():
+    scores, y, groups = uneven(900, seed=10)
+    names = np.array(["hard", "fair", "easy"])[groups]
+    model = sl.SplitConformal("lac", temperature=None, by="group").fit(scores, y, groups=names)
+    with pytest.warns(UserWarning, match=r"no calibration row is of group 'new', 'odd': nothing"):
+        sets = model.predict_set(scores[:4], accuracy=0.9, groups=["new", "hard", "odd", "new"])
+    assert sets.promise == (
+        "accuracy >= 0.9 promised for each group by 900 calibration rows; nothing for 'new', "
+        "'odd', of which there is no calibration row"
+    )
+    known = model.predict_set(scores[:4], accuracy=0.9, groups=["hard"] * 4)
+    assert sets.labels()[1] == known.labels()[1]
+    everywhere = sl.SplitConformal("lac", temperature=None).fit(scores, y)
+    usual = everywhere.predict_set(scores[:4], accuracy=0.9)
+    for i in (0, 2, 3):
+        assert sets.labels()[i] == usual.labels()[i]
+    with pytest.raises(ValueError, match='by = "group" needs the group of each row'):
+        model.predict_set(scores[:4], accuracy=0.9)
+    with pytest.raises(ValueError, match="groups has 3 entries, but the scores have 4 rows"):
+        model.predict_set(scores[:4], accuracy=0.9, groups=["hard"] * 3)
+    with pytest.raises(ValueError, match="groups has 2 entries, but the scores have 4 rows"):
+        model.calibrate(scores[:4], y[:4], groups=["hard"] * 2)
+
+
+# With probability 1 - delta over the calibration draw
+
+
+@pytest.mark.parametrize("delta", [0.1, 0.3])
+@pytest.mark.parametrize("name", ["lac", "aps", "plug-in"])
+def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
+    scores, y = draw(3000, 5, seed=12)
+    settings = {"temperature": None, "allow_empty": True}
+    model = (
+        sl.PlugInSelector(**settings)
+        if name == "plug-in"
+        else sl.SplitConformal(name, randomized=name == "aps", **settings)
+    ).fit(scores, y)
+    accuracy, times, m = 0.9, 150, 200
+    rng, short, plain = np.random.default_rng(0), 0, 0
+    for _ in range(times):
+        drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
+        model.calibrate(scores[drawn], y[drawn])
+        sets = model.predict_set(scores, accuracy=accuracy, delta=delta)
+        short += sets.accuracy(y) < accuracy
+        plain += model.predict_set(scores, accuracy=accuracy).accuracy(y) < accuracy
+    assert f"with probability {1 - delta:g} by 200 calibration rows" in sets.promise
+    error = 3 * math.sqrt(delta * (1 - delta) / times)
+    assert short / times <= delta + error
+    assert short / times >= delta / 4  # no more cautious than it needs to be
+    assert plain / times > 0.35  # the promise on average says less
+
+
+# For a mean size
+
+
+@pytest.mark.parametrize("delta", [0.1, 0.3])
+@pytest.mark.parametrize("size", [1.5, 2.5])
+@pytest.mark.parametrize("name", ["lac", "aps", "plug-in"])
+def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
+    scores, y = draw(4000, 6, seed=13)
+    model = sl.PlugInSelector() if name == "plug-in" else sl.SplitConformal(name)
+    model.set_params(temperature=None).fit(scores, y)
+    rng, times, m = np.random.default_rng(0), 100, 201
+    sizes, room = [], []
+    for _ in range(times):
+        drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
+        model.calibrate(scores[drawn], y[drawn])
+        sets = model.predict_set(scores, mean_size=size, delta=delta)
+        bound = float(re.search(r"accuracy >= (\S+) with", sets.promise)[1])
+        sizes.append(sets.mean_size)
+        room.append(sets.accuracy(y) - bound)
+    assert sets.promise == (
+        f"mean size {size:g} aimed at by 101 calibration rows; accuracy >= {bound:g} with "
+        f"confidence {1 - delta:g}, certified by 100 others"
+    )
+    assert np.mean(sizes) <= size + 3 * np.std(sizes, ddof=1) / math.sqrt(times)
+    assert np.mean(sizes) > 0.9 * size
+    kept = np.mean(np.array(room) >= 0)
+    assert kept >= 1 - delta - 3 * math.sqrt(delta * (1 - delta) / times)
+    assert np.mean(room) < 0.1  # and says something
+    assert kept < 1
+
+
+def test_the_rows_that_certify_have_no_part_in_the_choice():
+    scores, y = draw(200, 6, seed=14)
+    model = sl.SplitConformal("lac", temperature=None, random_state=3).fit(scores, y)
+    order = np.random.default_rng([3, 200]).permutation(200)
+    before = {size: model.predict_set(scores, mean_size=size) for size in (1.3, 2.0, 3.5)}
+    other = y.copy()
+    other[order[100:]] = np.random.default_rng(0).integers(6, size=100)
+    model.calibrate(scores, other)
+    for size, sets in before.items():
+        after = model.predict_set(scores, mean_size=size)
+        assert after.labels() == sets.labels()
+        assert after.promise != sets.promise
+    other = y.copy()
+    other[order[:100]] = np.random.default_rng(0).integers(6, size=100)
+    model.calibrate(scores, other)
+    assert any(
+        model.predict_set(scores, mean_size=size).labels() != sets.labels()
+        for size, sets in before.items()
+    )
+
+
+@pytest.mark.parametrize("allow_empty", [True, False])
+def test_the_smallest_and_the_largest_mean_size(allow_empty):
+    scores, y = draw(300, 6, seed=15)
+    model = sl.SplitConformal("lac", temperature=None, allow_empty=allow_empty).fit(scores, y)
+    assert model.predict_set(scores, mean_size=1.0).mean_size <= 1.05
+    assert model.predict_set(scores, mean_size=6).mean_size > 3
+    if allow_empty:
+        empty = model.predict_set(scores, mean_size=0.0)
+        assert empty.mean_size == 0
+        assert "accuracy >= 0 with" in empty.promise
+    else:
+        assert model.predict_set(scores, mean_size=1.0).sizes.tolist() == [1] * 300
+        with pytest.raises(ValueError, match=r"less than the smallest mean size, 1$"):
+            model.predict_set(scores, mean_size=0.99)
+
+
+def test_a_mean_size_where_every_first_label_is_right():
+    scores, _ = draw(100, seed=16)
+    y = scores.argmax(axis=1)
+    model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
+    sets = model.predict_set(scores, mean_size=2)
+    assert sets.accuracy(y) == 1
+    assert "accuracy >= 0.9418 with confidence 0.95" in sets.promise  # 0.05 ** (1 / 50)
+
+
+def test_what_one_row_can_certify():
+    model = sl.SplitConformal("lac", temperature=None).fit([[0.5, 0.25, 0.25]], [0])
+    with pytest.raises(ValueError, match="one calibration row cannot both choose and certify"):
+        model.predict_set([[0.5, 0.25, 0.25]], mean_size=2)
+
+
+def test_every_level_after_one_calibration():
+    """Sets at a higher level hold those at a lower one."""
+    scores, y = draw(600, seed=17)
+    for name, randomized in VARIANTS:
+        model = sl.SplitConformal(name, randomized=randomized).fit(scores[:300], y[:300])
+        sets = [model.predict_set(scores[300:], accuracy=a).labels() for a in LEVELS]
+        for low, high in itertools.pairwise(sets):
+            assert all(b[: len(a)] == a for a, b in zip(low, high, strict=True))
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_the_advice_of_a_promise_that_cannot_be_made_helps(by):
+    scores, y = draw(30, 3, seed=1)
+    model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
+    with pytest.raises(sl.conformal.UnreachableError) as error:
+        model.predict_set(scores, accuracy=0.999, by=by)
+    assert str(error.value).endswith('; or every label, with set_params(on_unreachable="all")')
+    model.set_params(on_unreachable="all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes that share a threshold
+        assert model.predict_set(scores, accuracy=0.999, by=by).sizes.tolist() == [3] * 30

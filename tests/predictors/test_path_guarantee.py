@@ -1,0 +1,303 @@
+"""A calibrated path keeps the accuracy that it promises, and says so when it cannot."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from two_regimes import Problem, make
+
+import shortlist as sl
+from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.quantiles import UnreachableError, accuracy_bound
+from shortlist.frontier import Frontier
+
+N_CLASSES = 8
+WEIGHTS = [0.02, 0.6, 0.25, 0.2, 0.12, 0.07, 0.01, 0.3]  # in no order
+
+Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def rows(n: int, seed: int) -> Rows:
+    """Logits of easy and hard rows, and labels that are drawn by their probabilities."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n, N_CLASSES)) * rng.choice([1.0, 4.0], size=(n, 1))
+    y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return scores, y
+
+
+def fitted(family: sl.Family, weights: list[float]) -> sl.CardinalityPath:
+    path = sl.CardinalityPath(
+        family, cost_weights=weights, inputs="scores", width=16, max_epochs=8, learning_rate=0.01
+    )
+    return path.fit(*rows(1500, seed=0))
+
+
+def outside_in(k: int):  # type: ignore[no-untyped-def]
+    """The `k + 1` best labels; for odd k, of those after the best: sets that are not nested."""
+
+    def mask(ranking: sl.Ranking) -> NDArray[np.bool_]:
+        order = np.argsort(-np.asarray(ranking.scores_of(slice(None))), axis=1)
+        picked = np.zeros((len(ranking), N_CLASSES), dtype=bool)
+        np.put_along_axis(picked, order[:, k % 2 : k + 1 + k % 2], True, axis=1)
+        return picked
+
+    return mask
+
+
+@pytest.fixture(scope="module")
+def pool() -> Rows:
+    return rows(20_000, seed=1)
+
+
+@pytest.fixture(scope="module", params=["nested", "not nested"])
+def path(request: pytest.FixtureRequest) -> sl.CardinalityPath:
+    nested = request.param == "nested"
+    family = (
+        sl.TopK([1, 2, 4, 6, 8]) if nested else sl.Custom.from_masks(*map(outside_in, range(7)))
+    )
+    return fitted(family, WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def truth(path: sl.CardinalityPath, pool: Rows) -> Frontier:
+    """What every member does on the pool, from which the calibration rows are drawn."""
+    return path.frontier(*pool)
+
+
+def used(sets: sl.PredictionSets) -> float:
+    """The lambda that a promise names."""
+    found = re.search(r"cost_weight = (\S+) chosen", sets.promise)
+    assert found
+    return float(found[1])
+
+
+def test_the_members_differ(truth: Frontier) -> None:
+    """Otherwise the tests below would test nothing."""
+    assert len(set(truth.mean_size.tolist())) >= 6
+    assert truth.accuracy.max() > 0.85
+    assert truth.accuracy.min() < 0.8
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.2])
+def test_the_promise_holds_over_the_calibration_draw(
+    delta: float, path: sl.CardinalityPath, pool: Rows, truth: Frontier
+) -> None:
+    rng = np.random.default_rng(7)
+    draws, m = 300, 400
+    scores, y = pool
+    # Just above what a member in the middle has, so that the temptation is greatest.
+    accuracy = round(float(np.sort(truth.accuracy)[3]) + 0.001, 4)
+    by_weight = dict(zip(truth.parameter.tolist(), truth.accuracy, strict=True))
+    short = kept = tempted = 0
+    for _ in range(draws):
+        drawn = rng.integers(len(y), size=m)
+        path.calibrate(scores[drawn], y[drawn])
+        seen = path.frontier(scores[drawn], y[drawn])
+        naive = [a for a, s in zip(truth.accuracy, seen.accuracy, strict=True) if s >= accuracy]
+        tempted += bool(naive) and min(naive) < accuracy
+        try:
+            sets = path.predict_set(scores[:1], accuracy=accuracy, delta=delta)
+        except UnreachableError:
+            continue
+        kept += 1
+        short += by_weight[used(sets)] < accuracy
+    assert short / draws <= delta + 3 * math.sqrt(delta * (1 - delta) / draws)
+    assert short / draws >= delta / 4  # no more cautious than it needs to be
+    assert kept > draws / 2
+    assert tempted / draws > 0.3  # what looks good enough on the rows often is not
+
+
+def test_the_sets_are_those_of_the_member_it_names(path: sl.CardinalityPath, pool: Rows) -> None:
+    scores, y = pool
+    path.calibrate(scores[:1000], y[:1000])
+    sets = path.predict_set(scores[1000:1200], accuracy=0.8)
+    assert sets.promise == (
+        "accuracy >= 0.8 promised with probability 0.95 by 1,000 calibration rows; "
+        f"cost_weight = {used(sets):g} chosen by fixed-sequence testing"
+    )
+    assert sets == path.predict_set(scores[1000:1200], cost_weight=used(sets))
+    stricter = path.predict_set(scores[1000:1200], accuracy=0.8, delta=0.001)
+    assert "with probability 0.999 by" in stricter.promise
+    assert "no accuracy is promised" in path.predict_set(scores[:5], cost_weight=0.6).promise
+
+
+def test_any_accuracy_can_be_asked_for_after_one_calibration(
+    path: sl.CardinalityPath, pool: Rows, truth: Frontier
+) -> None:
+    scores, y = pool
+    path.calibrate(scores, y)
+    means = dict(zip(truth.parameter.tolist(), truth.mean_size, strict=True))
+    top = truth.accuracy[WEIGHTS.index(min(WEIGHTS))] - 0.01
+    asked = np.linspace(0.3, top, 15).round(4).tolist()
+    sizes = [means[used(path.predict_set(scores[:1], accuracy=a))] for a in asked]
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) >= 3
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_member_by_brute_force(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 6))
+    weights = data.draw(st.permutations([0.1 * i for i in range(n)]))
+    hits = data.draw(st.lists(st.integers(60, 100), min_size=n, max_size=n))
+    labels = data.draw(st.lists(st.integers(100, 105), min_size=n, max_size=n))
+    delta = data.draw(st.sampled_from([0.01, 0.1, 0.5]))
+    judged = Judged(weights, 100, hits, labels)
+    passed = []
+    for weight in sorted(weights):
+        i = weights.index(weight)
+        if binom.cdf(100 - hits[i], 100, 0.2) > delta:  # how likely so few misses would be
+            break
+        passed.append((labels[i], -hits[i], weight))
+    if passed:
+        member = judged.member(0.8, delta)
+        assert (labels[member], -hits[member], weights[member]) == min(passed)
+    else:
+        with pytest.raises(UnreachableError):
+            judged.member(0.8, delta)
+
+
+def test_a_member_after_a_failure_is_not_used_however_good_it_looks() -> None:
+    judged = Judged([0.3, 0.2, 0.1], 1000, [1000, 500, 990], [1000, 1500, 2000])
+    assert judged.member(accuracy=0.9, delta=0.05) == 2
+
+
+def test_of_two_with_sets_of_one_size_the_more_accurate_is_used() -> None:
+    for hits in ([99, 100], [100, 99]):
+        judged = Judged([0.2, 0.1], 100, hits, [150, 150])
+        assert judged.member(accuracy=0.9, delta=0.05) == hits.index(100)
+
+
+def test_promises_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
+    path = sl.CardinalityPath(
+        sl.TopK([1, 2, 4]), cost_weights=[1.0, 0.01], inputs="both", max_epochs=20
+    ).fit(learn.scores, learn.y, learn.x)
+    path.calibrate(unseen.scores, unseen.y, unseen.x)
+    hits = round(path.frontier(unseen.scores, unseen.y, unseen.x).accuracy[1] * 400)
+    asked = unseen.scores, unseen.x
+    with pytest.raises(UnreachableError) as error:
+        path.predict_set(*asked, accuracy=0.999)
+    assert "accuracy = 0.999 (delta = 0.05) cannot be promised with 400 calibration rows" in str(
+        error.value
+    )
+    assert "Calibrate with more: 2,995 at least" in str(error.value)
+
+    noisy = unseen.y.copy()
+    noisy[:40] = (unseen.scores[:40].argmin(axis=1)) % 6  # labels that no set of four holds
+    path.calibrate(unseen.scores, noisy, unseen.x)
+    hits = round(path.frontier(unseen.scores, noisy, unseen.x).accuracy[1] * 400)
+    with pytest.raises(UnreachableError) as error:
+        path.predict_set(*asked, accuracy=0.95, delta=0.1)
+    said = str(error.value)
+    assert f"the smallest cost_weight, 0.01, has the right label of {hits} in its sets" in said
+    assert "Train a smaller cost_weight, or a family with larger sets, or calibrate with" in said
+    most = re.search(r"at most (\S+) can be", said)
+    assert most
+    assert float(most[1]) == pytest.approx(accuracy_bound(hits, 400, 0.1), abs=1e-5)
+    # What it says can be promised, can; and a little more cannot.
+    assert float(most[1]) > 0.8
+    path.predict_set(*asked, accuracy=float(most[1]), delta=0.1)
+    with pytest.raises(UnreachableError):
+        path.predict_set(*asked, accuracy=float(most[1]) + 1e-4, delta=0.1)
+
+
+def test_what_is_asked_for_must_be_clear(learn: Problem) -> None:
+    path = sl.CardinalityPath(
+        sl.TopK([1, 2, 6]), cost_weights=[1.0, 0.0], cost_weight=1.0, max_epochs=1
+    )
+    with pytest.raises(NotFittedError):
+        path.calibrate(learn.scores, learn.y, learn.x)
+    path.fit(learn.scores, learn.y, learn.x)
+    asked = learn.scores, learn.x
+    with pytest.raises(ValueError, match=r"accuracy = 0\.9 can be promised after calibrate"):
+        path.predict_set(*asked, accuracy=0.9)
+    path.calibrate(learn.scores, learn.y, learn.x)
+    with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 1\.0: .*give one"):
+        path.predict_set(*asked, accuracy=0.9, cost_weight=1.0)
+    for given_, said in [
+        ({"accuracy": 90}, "accuracy must lie strictly between 0 and 1; got 90"),
+        ({"accuracy": 0.9, "delta": 0.0}, "delta must lie strictly between 0 and 1; got 0.0"),
+        ({"accuracy": 0.9, "delta": None}, "delta must be a number; got None"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            path.predict_set(*asked, **given_)  # type: ignore[arg-type]
+    # The constructor's lambda is what is used unless the call says otherwise.
+    assert "cost_weight = 1; no accuracy" in path.predict_set(*asked).promise
+    assert path.predict_set(*asked, accuracy=0.99).mean_size == 6
+    with pytest.raises(ValueError, match="features"):
+        path.calibrate(learn.scores, learn.y)
+
+
+def test_calibrations_are_replaced_kept_and_forgotten(learn: Problem, unseen: Problem) -> None:
+    path = sl.CardinalityPath(
+        sl.TopK([1, 2, 4, 6]), cost_weights=[1.0, 0.1, 0.0], inputs="both", max_epochs=10
+    ).fit(learn.scores, learn.y, learn.x)
+    asked = unseen.scores, unseen.x
+    assert path.calibrate(unseen.scores, unseen.y, unseen.x) is path
+    first = path.predict_set(*asked, accuracy=0.9)
+    assert first.accuracy(unseen.y) > 0.9
+    again = pickle.loads(pickle.dumps(path)).predict_set(*asked, accuracy=0.9)
+    assert again == first
+    assert again.promise == first.promise
+    with pytest.raises(ValueError, match="labels, but the scores"):
+        path.calibrate(unseen.scores, unseen.y[:-1], unseen.x)
+    assert path.predict_set(*asked, accuracy=0.9).promise == first.promise  # nothing was lost
+    path.calibrate(unseen.scores[:100], unseen.y[:100], unseen.x[:100])
+    assert "by 100 calibration rows" in path.predict_set(*asked, accuracy=0.9).promise
+    with pytest.raises(ValueError, match="after calibrate"):
+        path.fit(learn.scores, learn.y, learn.x).predict_set(*asked, accuracy=0.9)
+    with pytest.raises(NotFittedError):
+        clone(path).predict_set(*asked, accuracy=0.9)
+
+
+def test_a_path_with_nothing_to_learn_is_judged_too(learn: Problem) -> None:
+    path = sl.CardinalityPath(sl.TopK([6]), cost_weights=[0.5, 0.1], inputs="scores")
+    path.fit(learn.scores, learn.y).calibrate(learn.scores, learn.y)
+    assert path.predict_set(learn.scores, accuracy=0.99).mean_size == 6
+
+
+def test_candidates_that_leave_labels_out(learn: Problem, unseen: Problem) -> None:
+    """A label that is not listed is a miss of every member."""
+
+    def listed(p: Problem) -> sl.Ranking:
+        order = np.argsort(-p.scores, axis=1)[:, :3]
+        return sl.Ranking.from_candidates(
+            order, np.take_along_axis(p.scores, order, axis=1), n_classes=6
+        )
+
+    path = sl.CardinalityPath(
+        sl.TopK([1, 2, 3]), cost_weights=[1.0, 0.0], inputs="scores", max_epochs=5
+    ).fit(listed(learn), learn.y)
+    path.calibrate(listed(unseen), unseen.y)
+    lost = 1 - path.frontier(listed(unseen), unseen.y).accuracy[1]
+    assert 0.05 < lost < 0.3
+    with pytest.raises(UnreachableError, match="larger sets"):
+        path.predict_set(listed(unseen), accuracy=0.95)
+
+
+def test_inside_the_scikit_learn_wrapper() -> None:
+    p = make(1200, seed=5)
+    path = sl.CardinalityPath(sl.TopK([1, 2, 4, 6]), cost_weights=[0.5, 0.05, 0.0], max_epochs=10)
+    model = sl.ShortlistClassifier(
+        LogisticRegression(max_iter=2000),
+        method=path,
+        features=lambda x: x[:, :3],
+        calibration=0.25,
+    )
+    model.fit(np.hstack([p.x, p.scores]), p.y)
+    new = make(1000, seed=6)
+    sets = model.predict_set(np.hstack([new.x, new.scores]), accuracy=0.9)
+    assert "by 300 calibration rows" in sets.promise
+    assert sets.accuracy(new.y) > 0.88
+    assert sets.mean_size < 6

@@ -1,0 +1,885 @@
+"""The Shortlister: its stages help or go, its sets are nested, its promise is kept."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import shortlist as sl
+from shortlist.conformal.levels import Levels
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.predictors.shortlister.neighbours import Pool
+
+N_CLASSES = 8
+SMALL: dict[str, object] = {
+    "learning_rate": 3e-3,
+    "batch_size": 128,
+    "width": 32,
+    "rank_width": 16,
+    "max_epochs": 8,
+    "folds": 3,
+    "progress": False,
+}
+"""Networks that train in a second."""
+
+Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
+
+
+@cache
+def rows(n: int, seed: int, told: str = "labels") -> Rows:
+    """Logits, labels and features. The features tell which labels are likely, which the logits do
+    not know; or how far the logits are to be trusted; or nothing at all."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 4))
+    scores = 2 * rng.normal(size=(n, N_CLASSES))
+    truth = {
+        "labels": scores + 1.5 * x @ np.random.default_rng(99).normal(size=(4, N_CLASSES)),
+        "trust": scores * np.where(x[:, :1] > 0, 3.0, 0.3),
+        "nothing": scores,
+    }[told]
+    return scores, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1), x
+
+
+def shortlister(**given: object) -> sl.Shortlister:
+    return sl.Shortlister(**(SMALL | given))  # type: ignore[arg-type]
+
+
+@cache
+def fitted(told: str = "labels", n: int = 600, **given: object) -> sl.Shortlister:
+    scores, y, x = rows(n, 1, told)
+    return shortlister(**given).fit(scores, y, features=x)
+
+
+@cache
+def both() -> sl.Shortlister:
+    """With both stages, of a size grid that skips sizes, and no calibration yet."""
+    scores, y, x = wide_rows(600, 1)
+    model = shortlister(rescore=True, learn_sizes=True, calibration=None, max_epochs=4)
+    return model.fit(scores, y, features=x)
+
+
+@cache
+def wide_rows(n: int, seed: int) -> Rows:
+    """Forty classes: the grid skips some sizes."""
+    rng = np.random.default_rng(seed)
+    x, scores = rng.normal(size=(n, 4)), 2 * rng.normal(size=(n, 40))
+    truth = scores + x @ np.random.default_rng(98).normal(size=(4, 40))
+    return scores, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1), x
+
+
+def lists(scores: NDArray[np.float64], depth: int, kind: str = "proba") -> sl.Ranking:
+    """The best few labels of each row, every third row with one less."""
+    p = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
+    labels = np.argsort(-p, axis=1)[:, :depth]
+    values = np.take_along_axis({"proba": p, "logits": scores}[kind], labels, axis=1)
+    labels[::3, -1] = -1
+    return sl.Ranking.from_candidates(labels, values, n_classes=scores.shape[1])
+
+
+def levels_of(model: sl.Shortlister, scores: object, x: object) -> Levels:
+    ranking, features = model._rows(scores, x)  # type: ignore[arg-type]
+    return model._levels(ranking, features)[1]
+
+
+# The stages
+
+
+def test_features_that_name_labels_bring_shorter_sets() -> None:
+    model = fitted()
+    assert model.rescored_
+    assert set(model.history_) == {"re-scoring", "sizes"}
+    scores, y, x = rows(2000, 2)
+    mine = model.frontier(scores, y, x).size_at(0.9)
+    plug_in = sl.PlugInSelector().fit(*rows(600, 1)[:2]).frontier(scores, y).size_at(0.9)
+    assert mine < 0.6 * plug_in
+
+
+@pytest.mark.parametrize("rescore", ["auto", False])
+def test_features_that_say_what_to_trust_bring_shorter_sets_by_the_second_stage(
+    rescore: bool | str,
+) -> None:
+    model = fitted("trust", n=900, rescore=rescore)
+    assert model.learned_sizes_
+    scores, y, x = rows(2000, 2, "trust")
+    mine = model.frontier(scores, y, x).size_at(0.9)
+    plug_in = sl.PlugInSelector().fit(*rows(900, 1, "trust")[:2]).frontier(scores, y).size_at(0.9)
+    assert mine < 0.9 * plug_in
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_stages_that_find_nothing_go_and_leave_exactly_lac(seed: int) -> None:
+    scores, y, x = rows(600, seed, "nothing")
+    model = shortlister(allow_empty=True).fit(scores, y, features=x)
+    assert (model.rescored_, model.learned_sizes_) == (False, False)
+    unseen, _, features = rows(1000, 9, "nothing")
+    lac = sl.SplitConformal(calibration=0.25, allow_empty=True).fit(scores, y)
+    for accuracy in (0.5, 0.9, 0.95, 0.98):
+        mine = model.predict_set(unseen, features, accuracy=accuracy)
+        assert mine == lac.predict_set(unseen, accuracy=accuracy)
+
+
+def test_forced_stages_without_signal_lose_no_more_than_noise() -> None:
+    model = fitted("nothing", n=900, rescore=True, learn_sizes=True)
+    scores, y, x = rows(4000, 2, "nothing")
+    lac = sl.PlugInSelector().fit(*rows(900, 1, "nothing")[:2]).frontier(scores, y)
+    mine = model.frontier(scores, y, x)
+    for accuracy in (0.9, 0.95, 0.98):
+        assert mine.size_at(accuracy) < 1.06 * lac.size_at(accuracy)
+
+
+def test_stages_can_be_forced_and_forbidden() -> None:
+    model = fitted("nothing", n=300, rescore=True, learn_sizes=True, max_epochs=1)
+    assert (model.rescored_, model.learned_sizes_) == (True, True)
+    model = fitted("labels", n=300, rescore=False, learn_sizes=False)
+    assert (model.rescored_, model.learned_sizes_) == (False, False)
+    assert model.history_ == {}
+    numpys = fitted("labels", n=300, rescore=np.bool_(False), learn_sizes=np.bool_(False))
+    assert (numpys.rescored_, numpys.history_) == (False, {})
+    few = shortlister(rescore=True, learn_sizes=True, max_epochs=1)
+    scores, y, x = rows(30, 1)
+    few.fit(scores, y, features=x)
+    assert (few.rescored_, few.learned_sizes_) == (True, True)
+
+
+def test_it_starts_at_the_classifier_itself() -> None:
+    """With nothing learned, both stages are the plug-in rule."""
+    scores, y, x = rows(600, 1)
+    model = shortlister(rescore=True, learn_sizes=True, learning_rate=1e-30, max_epochs=1)
+    model.fit(scores, y, features=x)
+    model._rescorer.pool = Pool()  # type: ignore[union-attr]
+    plug_in = sl.PlugInSelector(calibration=0.25).fit(scores, y)
+    assert model.temperature_ == plug_in.temperature_
+    unseen, _, features = rows(500, 2)
+    mine = levels_of(model, unseen, features).values
+    ranking = plug_in._ranking(unseen)
+    torch.testing.assert_close(mine, plug_in._levels(ranking, None)[1].values, rtol=1e-4, atol=1e-7)
+
+
+def test_out_of_fold_scores_are_out_of_fold() -> None:
+    """Noise that names every label is learned by heart, but helps no row that was not seen."""
+    scores, _, _ = rows(300, 1, "nothing")
+    rng = np.random.default_rng(0)
+    y, x = rng.integers(N_CLASSES, size=300), rng.normal(size=(300, 200))
+    model = shortlister(rescore=True, calibration=None, learn_sizes=False, max_epochs=30, width=128)
+    model.patience = 100
+    model.set_params(learning_rate=0.02).fit(scores, y, features=x)
+    folds = model._rescorer.folds  # type: ignore[union-attr]
+    hits = {
+        "seen": (np.asarray(model.rescored(scores, x).rank(y)) == 0).mean(),
+        "out of fold": (np.asarray(model.out_of_fold(scores, x).rank(y)) == 0).mean(),
+    }
+    assert hits["out of fold"] < 0.25 < hits["seen"]
+    assert torch.bincount(folds).tolist() == [100, 100, 100]
+    with pytest.raises(ValueError, match="299 rows came, but 300 were learned from"):
+        model.out_of_fold(scores[:299], x[:299])
+
+
+def test_without_features_it_recalibrates() -> None:
+    scores, y, _ = rows(600, 1, "nothing")
+    scores = np.sign(scores) * np.abs(scores) ** 2  # no one temperature mends this
+    model = shortlister(max_epochs=20).fit(scores, y)
+    assert (model.rescored_, model.learned_sizes_) == (False, True)
+    sets = model.predict_set(scores, accuracy=0.9)
+    assert len(sets) == 600
+    with pytest.raises(ValueError, match="features came, but fit saw none"):
+        model.predict_set(scores, rows(600, 1)[2], accuracy=0.9)
+    with pytest.raises(ValueError, match="rescore=True needs features"):
+        shortlister(rescore=True).fit(scores, y)
+
+
+# The ranking after stage 1
+
+
+def prefixes_of(model: sl.Shortlister, given: object, x: object) -> None:
+    """Sets of every length are the first labels of `rescored`, and its scores fall."""
+    ranking = model.rescored(given, x)  # type: ignore[arg-type]
+    order, log_p = np.asarray(ranking.labels), np.asarray(ranking.scores)
+    for weight in (0.0, 0.03, 0.2):
+        sets = model.predict_set(given, x, cost_weight=weight)  # type: ignore[arg-type]
+        for row, first in zip(sets.labels(), order, strict=True):
+            assert row == first[: len(row)].tolist()
+    listed = (order >= 0).sum(axis=1)
+    whole = model.predict_set(given, x, cost_weight=0.0)  # type: ignore[arg-type]
+    assert np.array_equal(whole.sizes, listed)
+    assert (np.diff(np.where(order >= 0, log_p, -np.inf)[:, : listed.min()]) <= 0).all()
+    rank = np.asarray(ranking.rank(order[:, 1]))
+    assert (rank == 1).all()
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", ["logits", "proba", "log_proba", "float32"])
+def test_rescored_rows_are_log_probabilities_in_the_order_of_the_sets(
+    kind: str, kept: bool, sizes: bool
+) -> None:
+    """Also where probabilities are far below the floor of what is counted."""
+    (scores, y, x), (unseen, _, features) = rows(300, 1), rows(200, 2)
+    log_p = [30 * s - np.logaddexp.reduce(30 * s, axis=1, keepdims=True) for s in (scores, unseen)]
+    given, new = {
+        "logits": [30 * scores, 30 * unseen],
+        "proba": [np.exp(v) for v in log_p],
+        "log_proba": log_p,
+        "float32": [np.exp(v).astype(np.float32) for v in log_p],
+    }[kind]
+    assert log_p[1].min() < -100
+    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(given, y, features=x)
+    found = np.asarray(model.rescored(new, features).scores, dtype=np.float64)
+    assert found.shape == (200, N_CLASSES)
+    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-5)
+    prefixes_of(model, new, features)
+    if not kept:
+        floored = np.maximum(log_p[1], -30) if kind != "logits" else log_p[1]
+        expected = floored / model.temperature_
+        expected -= np.logaddexp.reduce(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(found, -np.sort(-expected, axis=1), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", ["logits", "proba"])
+def test_rescored_candidates_leave_what_is_left_for_others(
+    kind: str, kept: bool, sizes: bool
+) -> None:
+    (scores, y, x), (unseen, _, features) = rows(300, 1), rows(200, 2)
+    given, new = lists(scores, 5, kind), lists(unseen, 5, kind)
+    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(given, y, features=x)
+    ranking = model.rescored(new, features)
+    before, after = (np.sort(np.asarray(r.labels), axis=1) for r in (new, ranking))
+    assert np.array_equal(before, after)
+    listed, log_p = np.asarray(ranking.labels) >= 0, np.asarray(ranking.scores)
+    mass = np.where(listed, np.exp(log_p), 0).sum(axis=1)
+    assert (mass <= 1 + 1e-5).all()
+    assert (mass > 0.3).all()
+    # Logits of lists leave nothing to others, unless a stage learned how much that is.
+    assert (mass < 1 - 1e-4).all() == (kind == "proba" or kept or sizes)
+    prefixes_of(model, new, features)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_out_of_fold_rows_are_log_probabilities_too(kept: bool, listed: bool) -> None:
+    scores, y, x = rows(300, 1)
+    given = lists(scores, 5) if listed else scores
+    model = shortlister(rescore=kept, calibration=None, learn_sizes=False, max_epochs=2)
+    model.fit(given, y, features=x)
+    ranking = model.out_of_fold(given, x)
+    log_p = np.where(np.asarray(ranking.labels) >= 0, np.asarray(ranking.scores), -np.inf)
+    mass = np.exp(log_p).sum(axis=1)
+    assert (mass <= 1 + 1e-5).all()
+    assert listed or (mass > 1 - 1e-5).all()
+    same = np.allclose(ranking.scores, model.rescored(given, x).scores)
+    assert same != kept  # without stage 1 there is nothing that a label could have taught
+
+
+# Few rows
+
+
+@pytest.mark.parametrize("allow_empty", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_with_fifty_rows_it_is_the_plug_in_rule(listed: bool, allow_empty: bool) -> None:
+    scores, y, x = rows(50, 1)
+    unseen, _, features = rows(400, 2)
+    given, new = (lists(s, 6) if listed else s for s in (scores, unseen))
+    model = shortlister(allow_empty=allow_empty, on_unreachable="all")
+    model.fit(given, y, features=x)
+    plug_in = sl.PlugInSelector(
+        calibration=0.25, cost_weight=None, allow_empty=allow_empty, on_unreachable="all"
+    ).fit(given, y)
+    assert model.temperature_ == plug_in.temperature_
+    for weight in (0.0, 1e-6, 0.003, 0.02, 0.1, 0.3, 2.0):
+        mine = model.predict_set(new, features, cost_weight=weight)
+        assert mine == plug_in.predict_set(new, cost_weight=weight)
+    for accuracy in (0.3, 0.6, 0.8, 0.92, 0.99):
+        mine = model.predict_set(new, features, accuracy=accuracy)
+        theirs = plug_in.predict_set(new, accuracy=accuracy)
+        assert mine == theirs
+        assert mine.promise == theirs.promise
+
+
+# Nested sets
+
+
+TABLE = tuple(float(v) for v in np.cumsum([0, 3, 0, 0, 1, 0.1, 5, 0] * 5))
+
+
+@given(
+    cost=st.sampled_from(["linear", "log", TABLE]),
+    weights=st.lists(st.floats(0, 2) | st.sampled_from([0.0, 1e-9, 1e3]), min_size=2, max_size=5),
+    allow_empty=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_sets_are_nested_in_lambda(cost: object, weights: list[float], allow_empty: bool) -> None:
+    scores, _, x = wide_rows(120, 3)
+    model = clone(both(), safe=False)
+    model.__dict__.update(both().__dict__)
+    model.cost, model.allow_empty = cost, allow_empty  # type: ignore[assignment]
+    sets = [
+        model.predict_set(scores, x, cost_weight=weight).labels()
+        for weight in sorted(weights, reverse=True)
+    ]
+    for smaller, larger in itertools.pairwise(sets):
+        assert all(b[: len(a)] == a for a, b in zip(smaller, larger, strict=True))
+    assert allow_empty or all(len(a) >= 1 for a in sets[0])
+
+
+@pytest.mark.parametrize("cost", ["linear", "log", TABLE])
+def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object) -> None:
+    scores, _, x = wide_rows(300, 3)
+    model = clone(both(), safe=False)
+    model.__dict__.update(both().__dict__)
+    model.cost = cost  # type: ignore[assignment]
+    levels = levels_of(model, scores, x)
+    assert levels.values.shape == (300, 40)
+    assert (levels.values[:, 1:] <= levels.values[:, :-1]).all()
+    # At sizes of the grid that stand alone, the set at lambda is argmin miss + lambda cost.
+    ranking, features = model._rows(scores, x)
+    ranked = model._ranked(ranking, features)
+    masses = model._rank_model(ranked.log_proba(40), features)  # type: ignore[misc]
+    grid = model._buckets.sizes
+    assert len(grid) < 40
+    costs = torch.tensor([sl.costs.cost_table(cost, grid)[size] for size in grid])  # type: ignore[arg-type]
+    compared = 0
+    for weight in (0.3, 0.05, 0.01):
+        total = 1 - masses[:, : len(grid)].cumsum(dim=1) + weight * costs
+        chosen = torch.tensor(grid)[total.argmin(dim=1)]
+        sizes = torch.from_numpy(
+            np.asarray(model.predict_set(ranking, x, cost_weight=weight).sizes)
+        )
+        exact = (chosen <= 16) & (sizes <= 16)
+        compared += int(exact.sum())
+        least = total.min(dim=1).values
+        at = torch.searchsorted(torch.tensor(grid), sizes[exact])
+        torch.testing.assert_close(total[exact].gather(1, at[:, None])[:, 0], least[exact])
+    assert compared > 100
+
+
+# The promise
+
+
+def coverage(
+    model: sl.Shortlister, splits: int, calibrating: int, accuracy: float, **given: object
+) -> NDArray[np.float64]:
+    """The accuracy on the rows that did not calibrate, for many splits of unseen rows."""
+    scores, y, x = rows(3000, 5)
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(splits):
+        order = rng.permutation(len(y))
+        a, b = order[:calibrating], order[calibrating:]
+        model.calibrate(scores[a], y[a], x[a])
+        found.append(model.predict_set(scores[b], x[b], accuracy=accuracy, **given).accuracy(y[b]))  # type: ignore[arg-type]
+    return np.array(found)
+
+
+@pytest.mark.parametrize("accuracy", [0.6, 0.9, 0.97])
+def test_the_promise_is_kept_and_not_outdone(accuracy: float) -> None:
+    m, splits = 99, 60
+    model = fitted(n=600, calibration=None, allow_empty=True)
+    found = coverage(model, splits, m, accuracy)
+    error = found.std(ddof=1) / splits**0.5
+    assert accuracy - 3 * error <= found.mean() <= accuracy + 1 / (m + 1) + 3 * error
+    assert error < 0.012
+
+
+@pytest.mark.parametrize("accuracy", [0.3, 0.9])
+def test_sets_that_are_never_empty_only_add_to_it(accuracy: float) -> None:
+    found = coverage(fitted(n=600, calibration=None), 40, 99, accuracy)
+    error = found.std(ddof=1) / 40**0.5
+    assert found.mean() >= accuracy - 3 * error
+    if accuracy == 0.3:  # below the accuracy of single labels
+        assert found.mean() > 0.4
+
+
+def test_delta_promises_it_for_almost_every_calibration() -> None:
+    model = fitted(n=600, calibration=None, allow_empty=True)
+    usual = coverage(model, 40, 200, 0.9)
+    sure = coverage(model, 40, 200, 0.9, delta=0.1)
+    assert (usual < 0.9).mean() > 0.2
+    assert (sure < 0.9).sum() <= 4 + 3 * (40 * 0.1 * 0.9) ** 0.5  # binomial, three deviations
+    assert sure.mean() > usual.mean() + 0.01
+
+
+def test_a_promise_for_each_class_and_each_group() -> None:
+    scores, y, x = rows(3000, 5)
+    unseen, labels, features = rows(3000, 6)
+    model = fitted(n=600, calibration=None)
+    groups = np.where(x[:, 0] > 1, "far", "near")
+    model.calibrate(scores, y, x, groups=groups)
+
+    def worst_class(sets: sl.PredictionSets) -> float:
+        hits = np.asarray(sets.contains(labels))
+        return min(float(hits[labels == k].mean()) for k in range(N_CLASSES))
+
+    sets = model.predict_set(unseen, features, accuracy=0.9, by="class")
+    assert "for each class" in sets.promise
+    # The rarest class has 255 rows to calibrate with and as many here: three errors are 0.08.
+    assert worst_class(model.predict_set(unseen, features, accuracy=0.9)) < 0.82
+    assert worst_class(sets) > 0.82
+    new = np.where(features[:, 0] > 1, "far", "near")
+    sets = model.predict_set(unseen, features, accuracy=0.9, by="group", groups=new)
+    hits = np.asarray(sets.contains(labels))
+    assert all(0.86 < hits[new == g].mean() < 0.94 for g in ("far", "near"))
+    with pytest.raises(ValueError, match=r"groups=\.\.\."):
+        model.predict_set(unseen, features, by="group")
+
+
+def test_a_mean_size_and_what_it_certifies() -> None:
+    scores, y, x = rows(3000, 6)
+    sets = fitted().predict_set(scores, x, mean_size=2.0)
+    assert 1.7 < sets.mean_size < 2.3
+    assert "certified by" in sets.promise
+    certified = float(sets.promise.split("accuracy >= ")[1].split(" ")[0])
+    assert 0.5 < certified <= sets.accuracy(y) + 0.02
+    with pytest.raises(ValueError, match=r"mean_size = 0\.5 is less than the smallest"):
+        fitted().predict_set(scores, x, mean_size=0.5)
+
+
+def test_which_promise_is_in_force() -> None:
+    scores, _, x = rows(100, 6)
+    model = fitted()
+    assert model.predict_set(scores, x).promise == (
+        "accuracy >= 0.95 promised by 150 calibration rows"
+    )
+    told = clone(model).set_params(cost_weight=0.1, learn_sizes=False, rescore=False)
+    told.fit(*rows(300, 1)[:2])
+    assert "cost_weight = 0.1; no accuracy is promised" in told.predict_set(scores).promise
+    assert "0.8 promised" in told.predict_set(scores, accuracy=0.8).promise
+    with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 0\.1: only one"):
+        model.predict_set(scores, x, accuracy=0.9, cost_weight=0.1)
+    with pytest.raises(UnreachableError, match=r"accuracy = 0\.999 .* 150 .*999 are needed"):
+        model.predict_set(scores, x, accuracy=0.999)
+    with pytest.raises(ValueError, match="not calibrated"):
+        both().predict_set(*[wide_rows(10, 3)[i] for i in (0, 2)])
+
+
+def test_p_values_and_sets_agree() -> None:
+    scores, _, x = rows(200, 6)
+    model = fitted(allow_empty=True)
+    p = np.asarray(model.p_values(scores, x))
+    for accuracy in (0.75, 0.9, 0.95):
+        masks = [set(row) for row in model.predict_set(scores, x, accuracy=accuracy).labels()]
+        assert masks == [set(np.flatnonzero(row > 1 - accuracy + 1e-12)) for row in p]
+
+
+# Ranked candidates
+
+
+@pytest.mark.parametrize("kind", ["proba", "logits"])
+@pytest.mark.parametrize("with_features", [False, True])
+def test_ranked_candidates(kind: str, with_features: bool) -> None:
+    scores, y, x = rows(900, 1)
+    ranking = lists(scores, 5, kind)
+    model = shortlister(learn_sizes=True, calibration=None)
+    model.fit(ranking, y, features=x if with_features else None)
+    assert model.rescored_ == with_features
+    unseen, labels, features = rows(2000, 2)
+    given, new = features if with_features else None, lists(unseen, 5, kind)
+    outside = ~np.isfinite(np.asarray(new.rank(labels)))
+    assert 0.1 < outside.mean() < 0.4
+    # The mass outside the list is learned, also where the scores say that there is none.
+    ranked = model._ranked(*model._rows(new, given))
+    known = model._known(model._rows(new, given)[1])
+    masses = model._rank_model(ranked.log_proba(5), known)  # type: ignore[misc]
+    assert masses.shape == (2000, 6)
+    assert abs(float(masses[:, -1].mean()) - outside.mean()) < 0.08
+    others, their_y, their_x = rows(1000, 3)
+    model.calibrate(lists(others, 5, kind), their_y, their_x if with_features else None)
+    sets = model.predict_set(new, given, accuracy=0.7)
+    assert 0.65 < sets.accuracy(labels) < 0.75
+    listed = np.asarray(new.labels)
+    assert all(
+        set(row) <= set(top[top >= 0].tolist()) for row, top in zip(sets, listed, strict=True)
+    )
+    with pytest.raises(UnreachableError, match="not among the candidates"):
+        model.predict_set(new, given, accuracy=0.99)
+    model.on_unreachable = "all"
+    assert (np.asarray(model.predict_set(new, given, accuracy=0.99).sizes) == N_CLASSES).all()
+
+
+def test_shorter_lists_at_prediction() -> None:
+    scores, y, x = rows(600, 1)
+    model = shortlister(rescore=True, learn_sizes=True).fit(lists(scores, 5), y, features=x)
+    unseen, labels, features = rows(300, 2)
+    short = lists(unseen, 2)
+    sets = model.predict_set(short, features, cost_weight=0.0)
+    assert np.array_equal(sets.sizes, np.where(np.arange(300) % 3 == 0, 1, 2))
+    curve = model.frontier(short, labels, features)
+    assert curve.mean_size.max() <= sets.mean_size
+    assert curve.accuracy.max() == sets.accuracy(labels)
+
+
+def test_a_dense_ranking_that_stops_early() -> None:
+    scores, y, x = rows(900, 1)
+    model = shortlister(learn_sizes=True, max_epochs=20, calibration=None)
+    model.fit(sl.Ranking.from_scores(scores, depth=3), y, features=x)
+    assert model._buckets.outside
+    unseen, labels, features = rows(1000, 2)
+    new = sl.Ranking.from_scores(unseen, depth=3)
+    sets = model.predict_set(new, features, cost_weight=0.0)
+    assert (np.asarray(sets.sizes) == 3).all()
+    x, ranked = torch.from_numpy(features), model._ranked(new, torch.from_numpy(features))
+    masses = model._rank_model(ranked.log_proba(3), x)  # type: ignore[misc]
+    missed = 1 - sets.accuracy(labels)
+    assert 0.02 < missed < 0.3
+    assert abs(float(masses[:, -1].mean()) - missed) < 0.05
+
+
+# Edges
+
+
+def test_numpy_in_numpy_out_torch_in_torch_out() -> None:
+    scores, y, x = rows(300, 1)
+    model = shortlister(max_epochs=2, learn_sizes=True, rescore=True)
+    mine = model.fit(scores, y, features=x).predict_set(scores, x)
+    assert isinstance(mine.sizes, np.ndarray)
+    assert isinstance(model.rescored(scores, x).scores, np.ndarray)
+    tensors = [torch.from_numpy(v) for v in (scores, y, x)]
+    theirs = clone(model).fit(tensors[0], tensors[1], features=tensors[2])
+    found = theirs.predict_set(tensors[0], tensors[2])
+    assert isinstance(found.sizes, torch.Tensor)
+    assert isinstance(theirs.p_values(tensors[0], tensors[2]), torch.Tensor)
+    assert found == mine
+
+
+def test_classes_with_names() -> None:
+    scores, y, x = rows(300, 1)
+    names = np.array([f"class {k}" for k in range(N_CLASSES)])
+    model = shortlister(max_epochs=2, learn_sizes=True, rescore=True)
+    named = clone(model).fit(scores, names[y], features=x)
+    plain = model.fit(scores, y, features=x).predict_set(scores, x)
+    assert named.classes_.tolist() == names.tolist()
+    sets = named.predict_set(scores, x)
+    assert sets.labels() == [names[row].tolist() for row in plain.labels()]
+    assert sets.accuracy(names[y]) == plain.accuracy(y)
+
+
+def test_one_row_at_a_time_is_all_rows_at_once() -> None:
+    scores, _, x = wide_rows(60, 3)
+    model = both()
+    for weight in (0.1, 0.01):
+        sets = model.predict_set(scores, x, cost_weight=weight)
+        values = levels_of(model, scores, x).values
+        clear = ((values - weight).abs() > 1e-5).all(dim=1)
+        assert clear.double().mean() > 0.9
+        for i in clear.nonzero()[:, 0].tolist():
+            alone = model.predict_set(scores[i : i + 1], x[i : i + 1], cost_weight=weight)
+            assert alone.labels()[0] == sets.labels()[i]
+    alone = torch.cat([levels_of(model, scores[i : i + 1], x[i : i + 1]).values for i in range(60)])
+    torch.testing.assert_close(alone, values, rtol=0, atol=1e-5)
+
+
+def test_the_order_of_rows_is_of_no_concern_at_prediction() -> None:
+    scores, _, x = rows(500, 6)
+    order = np.random.default_rng(0).permutation(500)
+    model = fitted()
+    sets, mixed = model.predict_set(scores, x), model.predict_set(scores[order], x[order])
+    same = [mixed.labels()[i] == sets.labels()[j] for i, j in enumerate(order)]
+    assert np.mean(same) > 0.99  # rounding at the threshold itself apart
+    assert mixed.mean_size > 1
+
+
+def test_the_same_seed_is_the_same_model_and_the_global_states_are_left_alone() -> None:
+    scores, y, x = rows(300, 1)
+    model = shortlister(max_epochs=2, learn_sizes=True, rescore=True, random_state=3)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    first = clone(model).fit(scores, y, features=x)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
+    assert random.getstate() == states[2]
+    torch.manual_seed(5)
+    again = clone(model).fit(scores, y, features=x)
+    other = clone(model).set_params(random_state=4).fit(scores, y, features=x)
+    mine, same, different = (levels_of(m, scores, x).values for m in (first, again, other))
+    assert torch.equal(mine, same)
+    assert not torch.allclose(mine, different)
+    assert first.predict_set(scores, x) == again.predict_set(scores, x)
+
+
+def test_clones_parameters_and_pickles() -> None:
+    scores, _, x = rows(300, 6)
+    model = fitted()
+    assert {k: model.get_params()[k] for k in SMALL} == SMALL
+    assert "learn_sizes" in model.get_params()
+    with pytest.raises(NotFittedError):
+        clone(model).predict_set(scores, x)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_set(scores, x) == model.predict_set(scores, x)
+    assert again.predict_set(scores, x).promise == model.predict_set(scores, x).promise
+
+
+def test_refitted_on_other_data_nothing_of_the_first_remains() -> None:
+    model = clone(fitted())
+    scores, y, x = rows(600, 1)
+    model.fit(scores, y, features=x)
+    assert model.rescored_
+    other, labels, _ = wide_rows(100, 1)
+    model.fit(other, labels)
+    fresh = clone(model).fit(other, labels)
+    assert (model.rescored_, model.learned_sizes_, model.history_) == (False, False, {})
+    assert model.predict_set(other, accuracy=0.9) == fresh.predict_set(other, accuracy=0.9)
+
+
+@pytest.mark.parametrize("wrong", ["cost", "device", "features", "loss", "labels"])
+def test_a_fit_that_fails_leaves_the_model_as_it_was(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, y, x = rows(300, 1)
+    model = shortlister(max_epochs=2, learn_sizes=True, rescore=True)
+    model.fit(scores, y, features=x)
+    before = model.predict_set(scores, x)
+    other, labels, features = (v.copy() for v in rows(400, 2, "nothing"))
+    given: dict[str, object] = {}
+    match wrong:
+        case "cost":
+            given = {"cost": {k: k for k in range(1, N_CLASSES)}}  # none for the largest size
+        case "device":
+            given = {"device": "nowhere"}
+        case "features":
+            features[7, 1] = np.nan
+        case "loss":
+            given = {"learning_rate": 1e30}
+        case "labels":
+            labels[3] = N_CLASSES
+    kept = model.get_params()
+    model.set_params(**given)
+    with pytest.raises((ValueError, FloatingPointError)):
+        model.fit(other, labels, features=features)
+    model.set_params(**kept)
+    assert model.predict_set(scores, x) == before
+
+
+def test_a_table_must_cost_every_size_that_can_occur() -> None:
+    scores, y, _ = wide_rows(100, 1)
+    grid = {size: size for size in both()._buckets.sizes}
+    with pytest.raises(ValueError, match="cost has no entry for size 30"):
+        shortlister(cost=grid, calibration=None).fit(scores, y)
+
+
+def test_costs_of_other_kinds() -> None:
+    scores, y, x = rows(300, 1)
+    linear = {size: float(size) for size in range(1, N_CLASSES + 1)}
+    given = {"max_epochs": 2, "learn_sizes": True, "rescore": True}
+    sets = {
+        name: shortlister(cost=cost, **given).fit(scores, y, features=x).predict_set(scores, x)
+        for name, cost in {
+            "linear": "linear",
+            "table": linear,
+            "log": "log",
+            "list": [np.log(k) for k in range(1, N_CLASSES + 1)],
+            "function": lambda size: size**2,
+        }.items()
+    }
+    assert sets["linear"] == sets["table"]
+    assert sets["log"] == sets["list"]
+    assert len({tuple(np.asarray(s.sizes)) for s in sets.values()}) == 3
+    longest = {name: int(np.asarray(s.sizes).max()) for name, s in sets.items()}
+    assert longest["function"] <= longest["linear"] <= longest["log"]
+
+
+# Parameters set after the calibration
+
+
+@cache
+def plain(**given: object) -> sl.Shortlister:
+    """No stages: fitted in no time."""
+    return fitted(n=300, rescore=False, learn_sizes=False, **given)
+
+
+def free(model: sl.Shortlister) -> sl.Shortlister:
+    """The same fitted model, to set parameters of."""
+    return pickle.loads(pickle.dumps(model))  # type: ignore[no-any-return]
+
+
+def table(top: float = 8.0) -> list[float]:
+    return [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, top]
+
+
+def squared(size: int) -> float:
+    return float(size**2)
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_a_cost_set_after_the_calibration_needs_another(stages: bool) -> None:
+    (scores, y, x), (unseen, labels, features) = rows(600, 1), rows(400, 2)
+    given = {"rescore": stages, "learn_sizes": stages, "max_epochs": 2}
+    model = shortlister(**given).fit(scores, y, features=x)
+    before = model.predict_set(unseen, features, accuracy=0.9)
+    at_once = model.predict_set(unseen, features, cost_weight=0.05)
+    model.set_params(cost="log")
+    message = r"cost = 'log', but it was 'linear' at calibration; call calibrate\(scores, y\) again"
+    for asked in ({"accuracy": 0.9}, {"mean_size": 2.0}, {"accuracy": 0.8, "by": "class"}, {}):
+        with pytest.raises(ValueError, match=message):
+            model.predict_set(unseen, features, **asked)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        model.p_values(unseen, features)
+    # No promise is at stake here.
+    fresh = shortlister(cost="log", **given).fit(scores, y, features=x)
+    now = model.predict_set(unseen, features, cost_weight=0.05)
+    assert now == fresh.predict_set(unseen, features, cost_weight=0.05)
+    assert now != at_once
+    curves = (m.frontier(unseen, labels, features) for m in (model, fresh))
+    assert np.array_equal(*(curve.mean_size for curve in curves))
+    # Set back, it is what it was; calibrated again, it is a model of that cost.
+    model.set_params(cost="linear")
+    assert model.predict_set(unseen, features, accuracy=0.9) == before
+    again = rows(500, 3)
+    for one in (model.set_params(cost="log"), fresh):
+        one.calibrate(again[0], again[1], again[2])
+    after = model.predict_set(unseen, features, accuracy=0.9)
+    assert after == fresh.predict_set(unseen, features, accuracy=0.9)
+    assert after.promise == "accuracy >= 0.9 promised by 500 calibration rows"
+    with pytest.raises(ValueError, match="cost = 'linear', but it was 'log' at calibration"):
+        model.set_params(cost="linear").predict_set(unseen, features, accuracy=0.9)
+
+
+@pytest.mark.parametrize(
+    ("first", "same", "other"),
+    [
+        (tuple(table()), (table(), np.array(table())), (table(9.0), np.array(table(9.0)))),
+        ("linear", ("".join(["lin", "ear"]),), ("log", tuple(table(9.0)), squared)),
+        (squared, (squared,), ("linear", lambda size: 2.0 * size, tuple(table()))),
+    ],
+)
+def test_an_equal_cost_is_the_same_cost(
+    first: object, same: tuple[object, ...], other: tuple[object, ...]
+) -> None:
+    scores, _, x = rows(100, 2)
+    expected = plain(cost=first).predict_set(scores, x, accuracy=0.9)
+    for cost in same:
+        model = free(plain(cost=first)).set_params(cost=cost)
+        assert model.predict_set(scores, x, accuracy=0.9) == expected
+    for cost in other:
+        model = free(plain(cost=first)).set_params(cost=cost)
+        with pytest.raises(ValueError, match="at calibration; call calibrate"):
+            model.predict_set(scores, x, accuracy=0.9)
+        assert model.predict_set(scores, x, cost_weight=0.01).mean_size >= 1
+
+
+def test_an_equal_table_is_the_same_cost_and_another_is_not() -> None:
+    scores, y, x = rows(300, 1)
+    by_size = dict(enumerate(table(), start=1))
+    model = shortlister(cost=by_size, rescore=False, learn_sizes=False).fit(scores, y, features=x)
+    expected = model.predict_set(scores, x, accuracy=0.9)
+    assert model.set_params(cost=dict(by_size)).predict_set(scores, x, accuracy=0.9) == expected
+    with pytest.raises(ValueError, match=r"cost = \{.*8: 9.0\}, but it was \{.*8: 8.0\}"):
+        model.set_params(cost=by_size | {8: 9.0}).predict_set(scores, x, accuracy=0.9)
+
+
+def test_empty_sets_are_allowed_before_the_calibration_or_not_at_all() -> None:
+    scores, y, x = rows(400, 2)
+    model = free(plain()).set_params(allow_empty=True)
+    with pytest.raises(ValueError, match="allow_empty = True, but it was False at calibration"):
+        model.predict_set(scores, x, accuracy=0.3)
+    assert np.asarray(model.predict_set(scores, x, cost_weight=0.9).sizes).min() == 0
+    sets = model.calibrate(scores, y, x).predict_set(scores, x, accuracy=0.3)
+    assert np.asarray(sets.sizes).min() == 0
+
+
+# What cannot be right
+
+
+def test_features_of_another_width_are_refused_where_no_stage_uses_them() -> None:
+    scores, y, x = rows(50, 6)
+    model = plain()
+    assert (model.rescored_, model.learned_sizes_) == (False, False)
+    message = "features have 3 columns, but fit saw 4; give the same features"
+    wrong = x[:, :3]
+    for ask in (
+        lambda: model.predict_set(scores, wrong, accuracy=0.9),
+        lambda: model.predict_set(scores, wrong, cost_weight=0.1),
+        lambda: model.rescored(scores, wrong),
+        lambda: model.out_of_fold(scores, wrong),
+        lambda: model.p_values(scores, wrong),
+        lambda: model.frontier(scores, y, wrong),
+        lambda: free(model).calibrate(scores, y, wrong),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
+    expected = model.predict_set(scores, x, accuracy=0.9)
+    assert model.predict_set(scores, accuracy=0.9) == expected  # they may be left out
+
+
+def test_features_that_are_missing_or_others() -> None:
+    scores, y, x = rows(50, 6)
+    model = fitted()
+    with pytest.raises(ValueError, match="features are missing: fit saw 4 of them"):
+        model.predict_set(scores)
+    with pytest.raises(ValueError, match="features have 3 columns, but fit saw 4"):
+        model.predict_set(scores, x[:, :3])
+    with pytest.raises(ValueError, match="features have 49 rows, but the scores have 50"):
+        model.predict_set(scores, x[:49])
+    with pytest.raises(ValueError, match="features have 49 rows, but the scores have 50"):
+        shortlister().fit(scores, y, features=x[:49])
+    with pytest.raises(ValueError, match=r"features holds nan at row 3, column 2"):
+        model.predict_set(scores, np.where(np.arange(200).reshape(50, 4) == 14, np.nan, x))
+    with pytest.raises(ValueError, match="scores have 7 classes, but fit saw 8"):
+        model.predict_set(scores[:, :7], x)
+
+
+def test_features_in_half_precision() -> None:
+    scores, y, x = rows(600, 1)
+    model = shortlister().fit(scores, y, features=x.astype(np.float16))
+    assert model.rescored_
+    unseen, labels, features = rows(1000, 2)
+    sets = model.predict_set(unseen, features.astype(np.float16), accuracy=0.9)
+    assert 0.82 < sets.accuracy(labels) < 0.98  # promised by 150 rows
+    assert sets.mean_size < 1.1 * fitted().predict_set(unseen, features, accuracy=0.9).mean_size
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rescore", "always", """rescore must be "auto", True or False; got 'always'"""),
+        ("rescore", 1, "rescore must be .*; got 1"),
+        ("learn_sizes", None, "learn_sizes must be .*; got None"),
+        ("folds", 1, "folds must be an integer of at least 2; got 1"),
+        ("width", 0, "width must be .*; got 0"),
+        ("rank_width", 2.5, r"rank_width must be .*; got 2\.5"),
+        ("score_depth", 0, "score_depth must be .*; got 0"),
+        ("accuracy", 1.0, r"accuracy must .*; got 1\.0"),
+        ("calibration", 1.5, r"calibration must .*; got 1\.5"),
+        ("cost_weight", -1, "cost_weight must .*; got -1"),
+        ("cost", "cubic", "cost must be one of .*; got 'cubic'"),
+        ("by", "klass", "by must be one of .*; got 'klass'; did you mean 'class'"),
+        ("on_unreachable", "pass", "on_unreachable must be one of .*; got 'pass'"),
+        ("learning_rate", -1.0, r"learning_rate must be positive; got -1\.0"),
+        ("batch_size", 0, "batch_size must be .*; got 0"),
+        ("max_epochs", 0, "max_epochs must be .*; got 0"),
+        ("weight_decay", -1.0, r"weight_decay must .*; got -1\.0"),
+        ("random_state", -1, "random_state must .*; got -1"),
+        ("score_type", "odds", "score_type must be one of .*; got 'odds'"),
+        ("device", "nowhere", "device = 'nowhere' is not to be had here"),
+        ("folds", 400, "folds = 400 is more than the 225 rows to learn from"),
+    ],
+)
+def test_parameters_that_cannot_be_right(name: str, value: object, message: str) -> None:
+    scores, y, x = rows(300, 1)
+    with pytest.raises(ValueError, match=message):
+        shortlister(**{name: value}).fit(scores, y, features=x)
+
+
+def test_sets_are_no_longer_than_the_lists_that_were_learned_from() -> None:
+    scores, y, _ = rows(600, 0)
+    listed = sl.Ranking.from_scores(scores, depth=2)
+    model = shortlister(learn_sizes=False, calibration=None).fit(listed, y)
+    model.calibrate(scores, y)
+    assert model.predict_set(scores, cost_weight=0).sizes.max() == 2
+    with pytest.raises(UnreachableError):
+        model.predict_set(scores, accuracy=0.999)
+
+
+def test_a_probability_of_zero_is_worth_next_to_nothing_but_something() -> None:
+    one_hot = np.eye(4).repeat(30, axis=0)
+    model = shortlister(learn_sizes=False, score_type="proba").fit(one_hot, one_hot.argmax(axis=1))
+    assert model.predict_set(one_hot, cost_weight=1e-14).sizes.tolist() == [4] * 120

@@ -1,0 +1,554 @@
+"""Rankings against a brute-force order in plain Python, with ties everywhere."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shortlist.ranking import ranking as module
+from shortlist._utils import ordering as _order
+from shortlist._utils.arrays import row_blocks
+from shortlist._utils.ordering import best, order, reaching
+from shortlist.conformal.levels import OwnScores
+from shortlist.ranking import Ranking, as_ranking
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def brute_order(row: list[float]) -> list[int]:
+    """The definition: by score, and among ties the highest index first."""
+    return sorted(range(len(row)), key=lambda y: (-row[y], -y))
+
+
+def tied(rows: int, n: int, values: int, seed: int = 0) -> np.ndarray:
+    """Integer-valued scores, so that nearly every row has exact ties."""
+    return np.random.default_rng(seed).integers(0, values, (rows, n)).astype(np.float64)
+
+
+tie_heavy = st.tuples(
+    st.integers(1, 12), st.integers(2, 60), st.integers(1, 8), st.integers(0, 2**32 - 1)
+).map(lambda a: tied(*a))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many row blocks where there would be one."""
+
+    def small(rows, width, device, *, elements=None):
+        return row_blocks(rows, width, elements=3 * width)
+
+    monkeypatch.setattr(module, "row_blocks", small)
+
+
+# Order and ties
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [2, 3, 17, 100])
+def test_order_of_exact_ties(dtype, device, n):
+    scores = tied(40, n, 4)
+    expected = [brute_order(row) for row in scores.tolist()]
+    given_scores = torch.tensor(scores, dtype=dtype, device=device)
+    for depth in sorted({1, 2, n // 4, n // 2, n}):
+        got = order(given_scores, depth).tolist()
+        assert got == [row[:depth] for row in expected]
+
+
+@given(tie_heavy)
+@settings(max_examples=60, deadline=None)
+def test_a_shallow_order_is_the_prefix_of_the_full_one(scores):
+    tensor = torch.from_numpy(scores)
+    n = scores.shape[1]
+    expected = [brute_order(row) for row in scores.tolist()]
+    assert order(tensor, n).tolist() == expected
+    for depth in {1, max(1, n // 8), max(1, n // 4), max(1, n // 3)}:
+        assert order(tensor, depth).tolist() == [row[:depth] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "mended"),
+    [(1, 2, [1]), (4, 5, [1]), (20, 21, [])],
+    ids=["inside the prefix", "across its end", "below it"],
+)
+def test_only_rows_whose_prefix_ties_are_sorted_again(monkeypatch, first, second, mended):
+    sorted_rows = []
+    stable = _order._stable_order
+    monkeypatch.setattr(_order, "_stable_order", lambda s: sorted_rows.append(len(s)) or stable(s))
+    scores = np.random.default_rng(0).permuted(np.tile(np.arange(40.0), (6, 1)), axis=1)
+    ranked = brute_order(scores[2].tolist())
+    scores[2, ranked[second]] = scores[2, ranked[first]]
+    got = order(torch.from_numpy(scores), 5).tolist()
+    assert got == [brute_order(row)[:5] for row in scores.tolist()]
+    assert sorted_rows == mended
+
+
+def test_minus_zero_ties_with_zero():
+    scores = torch.tensor([[0.0, -0.0, -0.0, 0.0, -1.0]] * 2)
+    assert order(scores, 5).tolist() == [[3, 2, 1, 0, 4]] * 2
+    assert order(scores.repeat(1, 4), 3).tolist() == [[18, 17, 16]] * 2
+    assert Ranking.from_scores(scores).rank([0, 2]).tolist() == [3, 1]
+
+
+@given(tie_heavy)
+@settings(max_examples=30, deadline=None)
+def test_best_is_the_first_of_the_order(scores):
+    tensor = torch.from_numpy(scores)
+    assert best(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
+    assert best(tensor[None])[0].tolist() == best(tensor).tolist()
+
+
+# Ranks
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rank_by_counting_is_the_place_in_the_order(dtype, device):
+    scores = tied(25, 13, 4)
+    ranking = Ranking.from_scores(torch.tensor(scores, dtype=dtype, device=device))
+    for label in range(13):
+        expected = [brute_order(row).index(label) for row in scores.tolist()]
+        assert ranking.rank([label] * 25).tolist() == expected
+
+
+@given(tie_heavy, st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_row_ranks_alike_in_every_company(scores, data):
+    rows, n = scores.shape
+    y = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
+    shuffle = np.array(data.draw(st.permutations(range(rows))))
+    depth = max(1, n // 4)
+    ranking = Ranking.from_scores(scores)
+    together, ranks = ranking.top(depth)[0].numpy(), ranking.rank(y)
+    shuffled = Ranking.from_scores(scores[shuffle])
+    assert np.array_equal(shuffled.top(depth)[0].numpy(), together[shuffle])
+    assert np.array_equal(shuffled.rank(y[shuffle]), ranks[shuffle])
+    for i in range(rows):
+        alone = Ranking.from_scores(scores[i : i + 1])
+        assert np.array_equal(alone.top(depth)[0].numpy(), together[i : i + 1])
+        assert alone.rank(y[i : i + 1]) == ranks[i]
+
+
+@given(tie_heavy, st.data())
+@settings(max_examples=40, deadline=None)
+def test_naming_the_classes_changes_nothing(scores, data):
+    n = scores.shape[1]
+    names = [f"class {i}" for i in data.draw(st.permutations(range(n)))]
+    plain, named = Ranking.from_scores(scores), Ranking.from_scores(scores, classes=names)
+    assert np.array_equal(plain.labels, named.labels)
+    y = [0] * len(scores)
+    assert np.array_equal(plain.rank(y), named.rank([names[0]] * len(scores)))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_do_not_show():
+    scores = tied(50, 20, 3)
+    ranking = Ranking.from_scores(scores)
+    assert len(ranking.blocks()) == 17
+    expected = [brute_order(row) for row in scores.tolist()]
+    assert ranking.labels.tolist() == expected
+    assert ranking.rank([7] * 50).tolist() == [row.index(7) for row in expected]
+    sizes = torch.arange(50) % 21
+    flat = [y for row, size in zip(expected, sizes.tolist(), strict=True) for y in row[:size]]
+    assert ranking.prefix(sizes).tolist() == flat
+    assert ranking.count_above([1.0]).tolist() == (scores > 1).sum(1, keepdims=True).tolist()
+
+
+# Depth, memory, kinds
+
+
+@given(tie_heavy, st.data())
+@settings(max_examples=40, deadline=None)
+def test_deepening_does_not_change_what_was_said(scores, data):
+    n = scores.shape[1]
+    asked = data.draw(st.lists(st.integers(0, n), min_size=1, max_size=5))
+    ranking = Ranking.from_scores(scores)
+    expected = [brute_order(row) for row in scores.tolist()]
+    for depth in asked:
+        labels, values = ranking.top(depth)
+        assert labels.tolist() == [row[:depth] for row in expected]
+        assert values.tolist() == [
+            [row[y] for y in ranked[:depth]]
+            for row, ranked in zip(scores.tolist(), expected, strict=True)
+        ]
+    assert ranking.labels.tolist() == expected
+
+
+def test_nothing_is_sorted_before_it_is_asked_for(monkeypatch):
+    depths = []
+    real = module.order
+    monkeypatch.setattr(module, "order", lambda s, d: depths.append(d) or real(s, d))
+    ranking = Ranking.from_scores(tied(5, 100, 50))
+    ranking.rank([3] * 5)
+    ranking.count_above([2.0])
+    assert depths == []
+    ranking.top(4)
+    ranking.top(3)
+    assert depths == [4]
+    ranking.top(9)
+    assert depths == [4, 9]
+
+
+def test_a_limited_depth_lists_fewer_labels():
+    scores = tied(6, 10, 3)
+    ranking = Ranking.from_scores(scores, depth=2)
+    assert ranking.labels.tolist() == [brute_order(row)[:2] for row in scores.tolist()]
+    assert ranking.listed().tolist() == [2] * 6
+    assert ranking.rank([brute_order(row)[5] for row in scores.tolist()]).tolist() == [5] * 6
+    assert int(ranking.count_above([-1.0]).max()) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_input_is_neither_copied_nor_changed(dtype):
+    scores = tied(9, 30, 3).astype(dtype)
+    kept = scores.copy()
+    ranking = Ranking.from_scores(scores)
+    assert np.shares_memory(ranking.scores_of(slice(None)).numpy(), scores)
+    assert np.shares_memory(ranking[2:5].scores_of(slice(None)).numpy(), scores)
+    y = np.zeros(9, dtype=np.int64)
+    _ = ranking.top(3), ranking.labels, ranking.scores, ranking.rank(y), ranking.count_above([1.0])
+    assert np.array_equal(scores, kept)
+    assert ranking.scores.dtype == dtype
+    labels, values = np.tile(np.arange(5), (9, 1)), scores[:, :5].copy()
+    Ranking.from_candidates(labels, values, n_classes=30)
+    assert np.array_equal(values, kept[:, :5])
+    assert np.array_equal(labels, np.tile(np.arange(5), (9, 1)))
+
+
+def test_a_read_only_memory_map_is_read_quietly(tmp_path):
+    scores = tied(20, 11, 4).astype(np.float32)
+    np.save(tmp_path / "scores.npy", scores)
+    mapped = np.load(tmp_path / "scores.npy", mmap_mode="r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranking = Ranking.from_scores(mapped)
+        assert ranking.labels.tolist() == [brute_order(row) for row in scores.tolist()]
+        assert (
+            ranking.rank([4] * 20).tolist() == Ranking.from_scores(scores).rank([4] * 20).tolist()
+        )
+    assert np.shares_memory(ranking.scores_of(slice(None)).numpy(), mapped)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_in_torch_out_numpy_in_numpy_out(device):
+    scores = torch.tensor(tied(4, 5, 3), dtype=torch.float32, device=device)
+    ranking = Ranking.from_scores(scores)
+    for out in (ranking.labels, ranking.scores, ranking.rank([0] * 4)):
+        assert isinstance(out, torch.Tensor)
+        assert out.device == scores.device
+    assert ranking.scores.dtype == torch.float32
+    plain = Ranking.from_scores(scores.cpu().numpy())
+    for out in (plain.labels, plain.scores, plain.rank([0] * 4)):
+        assert isinstance(out, np.ndarray)
+    assert plain.labels.tolist() == ranking.labels.tolist()
+    listed = Ranking.from_candidates(ranking.labels, ranking.scores, n_classes=5)
+    assert isinstance(listed.labels, torch.Tensor)
+    assert listed.labels.tolist() == ranking.labels.tolist()
+
+
+def test_lists_and_integers_are_scores_too():
+    assert Ranking.from_scores([[3, 1, 3]]).labels.tolist() == [[2, 0, 1]]
+
+
+def test_as_ranking_leaves_a_ranking_alone():
+    ranking = Ranking.from_scores([[1.0, 2.0]])
+    assert as_ranking(ranking) is ranking
+    assert as_ranking([[1.0, 2.0]]).labels.tolist() == [[1, 0]]
+
+
+# Rows
+
+
+ROWS = [
+    slice(1, 4),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    [4, 0, 0],
+    [-1],
+    np.array([True, False, True, False, True]),
+    [True, False, False, False, True],
+    torch.tensor([3, 1]),
+]
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+@pytest.mark.parametrize("sorted_before", [False, True])
+@pytest.mark.parametrize("source", ["scores", "candidates"])
+def test_some_of_the_rows(rows, sorted_before, source):
+    scores = tied(5, 8, 3)
+    ranking = Ranking.from_scores(scores)
+    if source == "candidates":
+        ranking = Ranking.from_candidates(ranking.labels[:, :6], ranking.scores[:, :6], n_classes=8)
+    elif sorted_before:
+        ranking.top(8)
+    part = ranking[rows]
+    picked = np.arange(5)[rows.numpy() if isinstance(rows, torch.Tensor) else rows]
+    assert len(part) == len(picked)
+    assert np.array_equal(part.labels, ranking.labels[picked])
+    assert np.array_equal(part.scores, ranking.scores[picked])
+    y = np.arange(5)
+    assert np.array_equal(part.rank(y[picked]), ranking.rank(y)[picked])
+
+
+def test_rows_that_make_no_ranking():
+    ranking = Ranking.from_scores(tied(3, 4, 2))
+    with pytest.raises(TypeError, match=r"ranking\[\[1\]\]"):
+        ranking[1]
+    with pytest.raises(TypeError):  # and so nobody loops over rows that are none
+        list(ranking)
+    with pytest.raises(IndexError, match="row 3 is not one of 3 rows"):
+        ranking[[3]]
+    for none in ([], slice(0, 0), [False] * 3):
+        with pytest.raises(ValueError, match="no rows"):
+            ranking[none]
+
+
+# Candidates
+
+
+@given(tie_heavy, st.data())
+@settings(max_examples=40, deadline=None)
+def test_full_length_candidates_agree_with_dense_scores(scores, data):
+    rows, n = scores.shape
+    dense = Ranking.from_scores(scores)
+    listed = Ranking.from_candidates(dense.labels, dense.scores, n_classes=n)
+    assert np.array_equal(listed.labels, dense.labels)
+    assert np.array_equal(listed.scores, dense.scores)
+    y = data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows))
+    assert np.array_equal(listed.rank(y), dense.rank(y))
+    thresholds = [6.5, 3.0, 0.0, -1.0]
+    assert torch.equal(listed.count_above(thresholds), dense.count_above(thresholds))
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 11), st.integers(0, 3)), min_size=1, max_size=8).map(
+            lambda row: list({label: (label, score) for label, score in row}.values())
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_ragged_candidates_in_any_order(lists, padded):
+    """Best first, and in a tie the one that came first (Python's own sort is stable)."""
+    expected = [sorted(row, key=lambda pair: -pair[1]) for row in lists]
+    labels = [[label for label, _ in row] for row in lists]
+    scores = [[float(score) for _, score in row] for row in lists]
+    width = max(map(len, labels))
+    if padded:
+        labels = np.array([row + [-1] * (width - len(row)) for row in labels])
+        scores = np.array([row + [np.nan] * (width - len(row)) for row in scores])
+    ranking = Ranking.from_candidates(labels, scores, n_classes=12)
+    assert ranking.depth == width
+    for i, row in enumerate(expected):
+        want = [label for label, _ in row]
+        assert ranking.labels[i].tolist() == want + [-1] * (width - len(row))
+        assert ranking.scores[i, : len(row)].tolist() == [float(score) for _, score in row]
+    assert ranking.listed().tolist() == [len(row) for row in expected]
+    for label in range(12):
+        want = [
+            [name for name, _ in row].index(label) if label in dict(row) else np.inf
+            for row in expected
+        ]
+        assert ranking.rank([label] * len(lists)).tolist() == want
+
+
+def test_padding_may_stand_anywhere_and_useless_columns_go():
+    labels = [[-1, 3, -1, 5, -1], [2, -1, -1, -1, -1]]
+    ranking = Ranking.from_candidates(np.array(labels), np.zeros((2, 5)), n_classes=6)
+    assert ranking.labels.tolist() == [[3, 5], [2, -1]]
+    assert ranking.depth == 2
+
+
+def test_asking_beyond_short_lists_pads():
+    ranking = Ranking.from_candidates([[1], [0]], [[0.5], [0.25]], n_classes=4)
+    labels, scores = ranking.top(3)
+    assert labels.tolist() == [[1, -1, -1], [0, -1, -1]]
+    assert scores.tolist() == [[0.5, 0, 0], [0.25, 0, 0]]
+
+
+NAMED = [[["dog", "cat"], ["eel"]], [["dog", "cat"], ["eel", None]], [["dog", "cat"], ["eel", -1]]]
+
+
+@pytest.mark.parametrize("labels", NAMED, ids=["ragged", "None", "-1"])
+@pytest.mark.parametrize("as_array", [False, True])
+def test_named_candidates(labels, as_array):
+    scores = [[0.25, 0.5], [1.0, 0.0]]
+    if as_array:
+        labels = np.array([[*row, None][:2] for row in labels], dtype=object)
+        scores = np.array(scores)
+    elif len(labels[1]) == 1:
+        scores = [[0.25, 0.5], [1.0]]
+    ranking = Ranking.from_candidates(labels, scores, classes=["cat", "dog", "eel"])
+    assert ranking.labels.tolist() == [[0, 1], [2, -1]]
+    assert ranking.rank(["dog", "dog"]).tolist() == [1, np.inf]
+
+
+@pytest.mark.parametrize("wrap", [np.array, torch.tensor, list])
+def test_integer_names_are_names_whatever_array_they_come_in(wrap):
+    scores = [[0.5, 0.25], [0.5, 0.25]]
+    ranking = Ranking.from_candidates(
+        wrap([[30, 10], [20, -1]]),
+        torch.tensor(scores) if wrap is torch.tensor else scores,
+        classes=[10, 20, 30],
+    )
+    assert ranking.labels.tolist() == [[2, 0], [1, -1]]
+
+
+def test_a_class_called_minus_one_is_no_padding():
+    ranking = Ranking.from_candidates(np.array([[-1, 1]]), [[0.75, 0.25]], classes=[-1, 1])
+    assert ranking.labels.tolist() == [[0, 1]]
+    assert ranking.rank([-1]).tolist() == [0]
+
+
+def test_rows_of_candidates_may_be_arrays():
+    ranking = Ranking.from_candidates(
+        [np.array([3, 1]), torch.tensor([2])], [np.array([0.5, 0.25]), torch.tensor([1.0])], 4
+    )
+    assert ranking.labels.tolist() == [[3, 1], [2, -1]]
+
+
+def candidates(labels, scores, n_classes=4, **options):
+    return lambda: Ranking.from_candidates(labels, scores, n_classes, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (candidates([[0, 1], [2, 2]], [[2, 1], [2, 1]]), "row 1 lists label 2 twice"),
+        (candidates([[0, 4]], [[2, 1]]), "candidate label 4 at row 0, place 1"),
+        (candidates(np.array([[0, 4]]), [[2, 1]]), "candidate label 4 at row 0, place 1"),
+        (candidates(np.array([[-2, 1]]), [[2, 1]]), "candidate label -2 at row 0, place 0"),
+        (candidates([[0], [-1]], [[1], [1]]), "row 1 has no candidates at all"),
+        (candidates([[0], []], [[1], []]), "row 1 has no candidates at all"),
+        (candidates([[], []], [[], []]), "got shape (2, 0)"),
+        (candidates([], []), "got shape (0,)"),
+        (candidates([[0, 1]], [[1, np.nan]]), "candidate scores hold nan at row 0, place 1"),
+        (candidates([[0, 1]], [[np.inf, 1]]), "candidate scores hold inf at row 0, place 0"),
+        (candidates([[0, 1]], [[1]]), "row 0 has 2 labels, but 1 scores"),
+        (candidates([[0, 1]], [[1, 2], [3, 4]]), "labels have 1 rows, but scores 2"),
+        (candidates(np.array([[0, 1]]), np.ones((1, 3))), "got (1, 2) and (1, 3)"),
+        (candidates([[0, 1], [0]], np.ones((2, 2))), "rows of 1 to 2 candidates"),
+        (candidates([0, 1], [0.5, 0.25]), "labels[0] = 0 is none"),
+        (candidates(["cat", "dog"], [[1], [1]]), "labels[0] = 'cat' is none"),
+        (candidates(np.array([0, 1]), np.ones(2)), "got shape (2,)"),
+        (candidates(np.array([[0.5, 1]]), np.ones((1, 2))), "hold floats (first: 0.5"),
+        (candidates(torch.tensor([[0.5, 1]]), torch.ones(1, 2)), "hold floats (first: 0.5"),
+        (candidates([[0.5], [1, 2]], [[1], [1, 2]]), "float labels (first: 0.5)"),
+        (candidates([["cat"]], [[1]]), "str labels (first: 'cat')"),
+        (
+            candidates([["cat", "cow"]], [[2, 1]], None, classes=["cat", "dog"]),
+            "candidate label 'cow' at row 0, place 1 is not one of the 2 classes: 'cat', 'dog'",
+        ),
+        (candidates([["cat"]], [[2]], 3, classes=["cat", "dog"]), "2 names, but there are 3"),
+        (candidates([[0]], [[1]], None), "needs n_classes"),
+        (candidates([[0]], [[1]], 1), "n_classes must be an integer of at least 2; got 1"),
+        (candidates([[0]], [["x"]]), "scores must hold numbers"),
+    ],
+)
+def test_candidates_that_are_refused(make, said):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+        make()
+    assert said in str(error.value)
+
+
+# Bad scores
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Ranking.from_scores([[0.1, np.nan]]), "scores holds nan at row 0, column 1"),
+        (lambda: Ranking.from_scores([[0.1, -np.inf]]), "scores holds -inf at row 0, column 1"),
+        (lambda: Ranking.from_scores(np.zeros((0, 3))), "scores is empty: shape (0, 3)"),
+        (lambda: Ranking.from_scores([]), "got shape (0,)"),
+        (lambda: Ranking.from_scores(np.ones((5, 1))), "shape (5, 1): one class only"),
+        (lambda: Ranking.from_scores(np.ones(5)), "got shape (5,)"),
+        (lambda: Ranking.from_scores(np.ones((2, 3)), depth=4), "depth = 4 is more than the 3"),
+        (lambda: Ranking.from_scores(np.ones((2, 3)), depth=0), "at least 1; got 0"),
+        (lambda: Ranking.from_scores(np.ones((2, 3)), classes=["a"]), "1 names, but there are 3"),
+        (lambda: Ranking.from_scores(np.ones((2, 3))).rank([0]), "y has 1 labels"),
+        (lambda: Ranking.from_scores(np.ones((2, 3))).rank([0, 3]), "y[1] = 3 is not one of"),
+        (lambda: Ranking.from_scores(np.ones((2, 3))).rank([0.0, 1.0]), "y holds floats"),
+    ],
+)
+def test_scores_that_are_refused(make, said):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+        make()
+    assert said in str(error.value)
+
+
+def test_repr_says_what_it_ranks():
+    assert repr(Ranking.from_scores(np.ones((1200, 3)), depth=2)) == (
+        "Ranking(1,200 rows of scores, 3 classes, depth 2)"
+    )
+    listed = Ranking.from_candidates([[0, 1]], [[2, 1]], n_classes=1000)
+    assert repr(listed) == "Ranking(1 rows of candidates, 1,000 classes, depth 2)"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_is_first_agrees_with_rank(data):
+    rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
+    dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.float64]))
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
+    scores = torch.tensor(counts, dtype=dtype).view(rows, n)  # of few values: many ties
+    index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
+    ranking = Ranking.from_scores(scores)
+    expected = ranking.rank_of(index) == 0
+    assert torch.equal(ranking.is_first(index), expected)
+    own = scores.gather(1, index[:, None])
+    untied = (scores == own).sum(dim=1) == 1
+    assert torch.equal(ranking.is_first(index, untied), expected)
+    assert torch.equal(ranking.masses(), scores.sum(dim=1).to(ranking.masses().dtype))
+    assert torch.equal(ranking[:1].known_masses, ranking.masses()[:1])
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
+    """Sums only say where there is no tie to look for."""
+    rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
+    scores = torch.tensor(counts, dtype=torch.float32).view(rows, n)
+    index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
+    ranking = Ranking.from_scores(scores)
+    levels = OwnScores(scores).never_empty().of_labels(ranking, index)
+    known = OwnScores(scores, scores.sum(dim=1)).never_empty()
+    assert torch.equal(known.of_labels(ranking, index), levels)
+    p = torch.softmax(scores, dim=1)
+    levels = OwnScores(p).never_empty().of_labels(ranking, index)
+    assert torch.equal(OwnScores(p, 1.0).never_empty().of_labels(ranking, index), levels)
+
+
+def test_sums_of_negative_scores_are_not_kept():
+    ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
+    assert ranking.masses().tolist() == [-4.0]
+    assert ranking.known_masses is None
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("least", [0.1, 0.7, 2.0])
+def test_long_lists_that_reach_a_threshold_are_in_order(threads, least, monkeypatch):
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    monkeypatch.setattr("shortlist._utils.arrays.SMALL", 0)
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # many ties
+    asked = torch.full((300, 1), least)
+    asked[::7] = 0.5  # one for each row: in threads
+    row, column = reaching(scores, asked, scores)
+    by_hand = [
+        (i, j)
+        for i, (one, at) in enumerate(zip(scores.tolist(), asked[:, 0].tolist(), strict=True))
+        for j in sorted(range(70), key=lambda j: (-one[j], -j))
+        if one[j] >= at
+    ]
+    assert list(zip(row.tolist(), column.tolist(), strict=True)) == by_hand

@@ -1,0 +1,249 @@
+"""Parquet tables: what is read, and what is said of those that are not right."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from sklearn.exceptions import NotFittedError
+from tables import SCORES, Y, lists
+
+import shortlist as sl
+from shortlist.io.rows import Rows
+from shortlist.ray.bad_rows import wrong_rows
+from shortlist.ray.cluster import _probe
+from shortlist.ray.fitting import _Gathered
+from shortlist.ray.prediction import check_model
+from shortlist.ray.table import Table
+from shortlist.ray.training import interruptible
+
+CLASSES = np.arange(12)
+
+
+def test_pieces_are_all_rows_in_order(dense: Path) -> None:
+    table = Table.open(dense, needs_y=True, piece_rows=3000)
+    assert table.rows == len(Y) == sum(piece.rows for piece in table.pieces)
+    assert [piece.start for piece in table.pieces] == np.cumsum(
+        [0, *(piece.rows for piece in table.pieces[:-1])]
+    ).tolist()
+    assert len({piece.title for piece in table.pieces}) == len(table.pieces) == 12
+    assert (table.width, table.dense, table.has_y, table.has_features) == (12, True, True, True)
+    read = [block for piece in table.pieces for block in table.read(piece, CLASSES, rows=700)]
+    np.testing.assert_array_equal(np.concatenate([b.rows.scores for b in read]), SCORES)
+    np.testing.assert_array_equal(np.concatenate([b.rows.y for b in read]), Y)
+    assert [b.numbers[0] for b in read[:3]] == [0, 700, 1400]
+
+
+def test_kept_columns_come_along(dense: Path) -> None:
+    table = Table.open([dense / "part-1.parquet"], needs_y=False, extra=["id"])
+    block = next(table.read(table.pieces[0], CLASSES, extra=["id"], rows=10))
+    assert block.extra["id"].to_pylist()[0] == "row 8000"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (
+            {"score": [1.0]},
+            "has no column named scores, with a list of numbers in each row .*; it has",
+        ),
+        ({"scores": [1.0], "y": [0]}, "scores is double, but must be a list of numbers"),
+        ({"scores": [["a"]], "y": [0]}, "must be a list of numbers"),
+        ({"scores": [[1.0]]}, "no column named y, the right labels, which are needed"),
+        ({"scores": [[1.0]], "labels": [[0.5]], "y": [0]}, "a list of whole numbers or names"),
+    ],
+)
+def test_a_wrong_schema_is_told_before_any_work(tmp_path: Path, columns, words) -> None:
+    parquet.write_table(pa.table(columns), tmp_path / "one.parquet")
+    with pytest.raises(ValueError, match=words):
+        Table.open(tmp_path, needs_y=True)
+
+
+def test_files_that_differ(tmp_path: Path) -> None:
+    for k, width in enumerate((3, 4)):
+        table = pa.table({"scores": lists(np.ones((2, width))), "y": [0, 1]})
+        parquet.write_table(table, tmp_path / f"{k}.parquet")
+    with pytest.raises(ValueError, match=r"scores is .*\[4\] in 1.parquet, but .*\[3\] in 0"):
+        Table.open(tmp_path, needs_y=True)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no file or folder at"):
+        Table.open(tmp_path / "none", needs_y=False)
+    with pytest.raises(ValueError, match="no Parquet file in the folder"):
+        Table.open(tmp_path, needs_y=False)
+    (tmp_path / "bad.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"bad\.parquet is not a readable Parquet file"):
+        Table.open(tmp_path, needs_y=False)
+    with pytest.raises(ValueError, match="on_bad_rows must be one of 'raise', 'skip'"):
+        Table.open(tmp_path, needs_y=False, on_bad_rows="drop")
+
+
+def spoilt(folder: Path) -> Path:
+    """Rows of which four are bad, each in another way."""
+    scores = np.full((10, 3), 1 / 3)
+    scores[2, 1] = np.nan
+    y = pa.array([0, 1, 2, 0, None, 7, 0, 1, 2, 0])
+    values = pa.array(scores.ravel())
+    column = pa.FixedSizeListArray.from_arrays(
+        values, 3, mask=pa.array([False] * 8 + [True, False])
+    )
+    parquet.write_table(pa.table({"scores": column, "y": y}), folder / "rows.parquet")
+    return folder
+
+
+def test_bad_rows_are_named(tmp_path: Path) -> None:
+    table = Table.open(spoilt(tmp_path), needs_y=True)
+    words = r'rows.parquet, row 4: y is missing; mend it, or .*on_bad_rows="skip"'
+    with pytest.raises(ValueError, match=words):
+        list(table.read(table.pieces[0], np.arange(3)))
+    for rows, words in ((4, "row 2: scores hold nan at place 1"), (1, "row 2: scores")):
+        with pytest.raises(ValueError, match=words):
+            list(table.read(table.pieces[0], np.arange(3), rows=rows))
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = Table.open(spoilt(tmp_path), needs_y=True, on_bad_rows="skip")
+    for rows in (1, 3, 50):
+        blocks = list(table.read(table.pieces[0], np.arange(3), rows=rows))
+        kept = np.concatenate([block.numbers for block in blocks])
+        assert kept.tolist() == [0, 1, 3, 6, 7, 9]
+        assert sum(block.skipped for block in blocks) == 4
+        assert sum(len(block.rows) for block in blocks) == 6
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["lists", "fixed size"])
+@pytest.mark.parametrize(
+    ("labels", "scores", "words"),
+    [
+        ([1, 1], [0.5, 0.2], "label 1 is listed twice"),
+        ([1, 2, 3], [0.5, 0.2], "there are 3 labels, but 2 scores"),
+        ([1], [0.5, 0.2], "there are 1 labels, but 2 scores"),
+        ([], [], "there are no candidates"),
+        ([-1, -1], [0.5, 0.2], "there are no candidates"),
+        ([1, 0], [0.5, NAN], "scores hold nan at place 1"),
+        ([1, 0], [0.5, None], "scores hold (nan|None) at place 1"),
+        ([1, -1], [0.5, NAN], None),
+        ([1, -1], [0.5, None], None),
+        ([-1, 1], [None, 0.5], None),
+    ],
+)
+def test_lists_that_do_not_fit_together_are_bad_rows(
+    labels: list[int], scores: list[float], words: str | None, fixed: bool, tmp_path: Path
+) -> None:
+    if fixed and not len(labels) == len(scores) == 2:
+        pytest.skip("lists of a fixed size are of one size")
+    size = 2 if fixed else -1
+    longer = [] if fixed else [([2, 1, 0], [0.5, 0.2, 0.1])]  # then lists are of any length
+    rows = [([3, 1], [0.5, 0.2]), *longer, (None, None), (labels, scores), ([2, 0], [0.5, 0.2])]
+    columns = {
+        "labels": pa.array([a for a, _ in rows], pa.list_(pa.int64(), size)),
+        "scores": pa.array([b for _, b in rows], pa.list_(pa.float64(), size)),
+    }
+    bad = len(longer) + 2
+    parquet.write_table(pa.table(columns).slice(bad), tmp_path / "rows.parquet")
+    table = Table.open(tmp_path / "rows.parquet", needs_y=False)
+    if words is None:
+        (block,) = table.read(table.pieces[0], np.arange(5))
+        assert len(block.rows.given(np.arange(5))) == 2
+    else:
+        with pytest.raises(ValueError, match=f"rows.parquet, row 0: {words}; mend it"):
+            list(table.read(table.pieces[0], np.arange(5)))
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    table = Table.open(tmp_path / "rows.parquet", needs_y=False, on_bad_rows="skip")
+    (block,) = table.read(table.pieces[0], np.arange(5))
+    good = [i for i in range(len(rows)) if i != bad - 1 and not (words and i == bad)]
+    assert block.numbers.tolist() == good
+    assert len(block.rows.given(np.arange(5))) == len(good)
+
+
+def test_labels_of_candidates_that_are_no_classes() -> None:
+    rows = Rows(np.ones((3, 2)), np.array([[0, 1], [3, 0], [1, -1]]), np.array([0, 0, 9]))
+    found = wrong_rows(rows, np.arange(3))
+    assert found == {
+        1: "labels hold 3, which is not one of 3 classes",
+        2: "y is 9, which is not one of 3 classes",
+    }
+    assert wrong_rows(rows, None) == {}
+    unequal = Rows([[0.5, 0.5], [1.0], [0.9, 0.1]], [[0, 1], [3], [1, 2]], np.array([0, 0, 9]))
+    assert wrong_rows(unequal, np.arange(3)) == found
+    padded = Rows(np.array([[0.5, NAN], [NAN, 0.1]]), [["a", None], ["b", "a"]], None)
+    assert wrong_rows(padded, np.array(["a", "b"])) == {1: "scores hold nan at place 0"}
+    named = Rows([[0.5], [1.0]], [["a"], ["c"]], np.array(["a", "b"]))
+    assert wrong_rows(named, np.array(["a", "b"])) == {
+        1: "labels hold 'c', which is not one of 2 classes"
+    }
+
+
+def test_lists_of_other_lengths_in_other_blocks() -> None:
+    gathered = _Gathered(9)
+    for length in (3, 5, 3):
+        rows = Rows(
+            np.ones((3, length)), np.tile(np.arange(length), (3, 1)), np.zeros(3, dtype=int)
+        )
+        gathered.add(rows)
+    found = gathered.rows()
+    assert sorted(map(len, found.scores)) == [3] * 6 + [5] * 3
+    assert len(found.y) == 9
+    assert found.given(np.arange(6)).depth == 5
+
+
+def test_rows_with_another_number_of_scores_are_not_bad_rows(dense: Path) -> None:
+    table = Table.open(dense, needs_y=False, on_bad_rows="skip")
+    with pytest.raises(ValueError, match=r"rows have \d+ scores, but there are 2 classes"):
+        list(table.read(table.pieces[0], np.arange(2)))
+
+
+def test_an_interrupt_is_one_and_the_handler_is_the_callers_again() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fit() -> None:
+        with interruptible():
+            signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # as Ray Train does
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=rf"no Ray cluster answers at '127.0.0.1:{port}'"):
+        _probe(f"127.0.0.1:{port}")
+    assert time.monotonic() - begun < 5
+
+
+def test_what_is_no_fitted_model() -> None:
+    with pytest.raises(ValueError, match=r"model = 'there' is a path; load it"):
+        check_model("there")
+    with pytest.raises(NotFittedError, match=r"not fitted yet; sl\.ray\.fit"):
+        check_model(sl.SplitConformal())
+
+
+def test_what_is_no_path() -> None:
+    with pytest.raises(ValueError, match=r"got a dict\. A Ray dataset is written to such files"):
+        Table.open({}, needs_y=False)
+
+
+def test_no_two_pieces_have_one_title(tmp_path: Path) -> None:
+    table = pa.table({"scores": lists(np.ones((2, 3))), "y": [0, 1]})
+    (tmp_path / "a").mkdir()
+    for name in ("a/b", "a-b", "a%2Fb"):
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    titles = [piece.title for piece in Table.open(tmp_path, needs_y=True).pieces]
+    assert len(set(titles)) == 3
+    assert not any("/" in title for title in titles)
