@@ -146,7 +146,7 @@ def warm(model: sl.SetPredictor, folder: Path, aside: Path) -> None:
 
 def plain(model: sl.SetPredictor, folder: Path, output: Path) -> None:
     """Sets in one process, as `shortlist predict` makes them."""
-    with sets_writer(output, "no promise") as write_sets:
+    with sets_writer(output, "no guarantee") as write_sets:
         count = 0
         for file in sorted(folder.glob("*.parquet")):
             for part in stream_rows(file):

@@ -2,15 +2,15 @@
 
     python benchmarks/every_method.py ../shared/data                # every file, seeds 0 to 4
     python benchmarks/every_method.py ../shared/data/cifar100.npz --seeds 1
-    python benchmarks/every_method.py ../shared/data --promised     # rows kept for calibration
+    python benchmarks/every_method.py ../shared/data --guaranteed     # rows kept for calibration
     python benchmarks/every_method.py gaussian
     python benchmarks/every_method.py measured.json                 # the tables of `-o` once more
 
 A feature file (`x_fit, y_fit, x_select, …`): a linear classifier on `fit`, every method on
 `select`, judged on `test`. All of `select` is learned from, and the operating point is read off
-the test curve, for every method alike; with `--promised` 5,000 rows of `select` (1,000 where there
-are fewer than 10,000, half of them where there are fewer than 2,000) are kept for calibration, and
-the table shows what was promised and kept.
+the test curve, for every method alike; with `--guaranteed` 5,000 rows of `select` (1,000 where
+there are fewer than 10,000, half of them where there are fewer than 2,000) are kept for
+calibration, and the table shows what was guaranteed and kept.
 
 A file of candidates (`labels, scores, y`): half of the rows to learn from, half to test, at the
 accuracy of fixed top-4.
@@ -42,7 +42,7 @@ def on(device: str, array: np.ndarray) -> object:
 
 
 def calibration_share(rows: int) -> float:
-    """The share of the rows that is kept to make promises."""
+    """The share of the rows that is kept to make guarantees."""
     return min(5000 if rows >= 10_000 else 1000, rows / 2) / rows
 
 
@@ -100,7 +100,7 @@ def main() -> None:
         "data", nargs="+", help='.npz files, folders of them, "gaussian", or .json files of -o'
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--promised", action="store_true")
+    parser.add_argument("--guaranteed", action="store_true")
     parser.add_argument("--device", default="cpu")
     known = list(default_methods(has_features=True))
     parser.add_argument("--without", nargs="*", default=[], choices=known, help="leave these out")
@@ -116,7 +116,7 @@ def main() -> None:
         for seed in range(arguments.seeds):
             learn, test, accuracies = read(name, path, seed, arguments.device)
             rows = len(learn[1])  # type: ignore[arg-type]
-            kept = calibration_share(rows) if arguments.promised else None
+            kept = calibration_share(rows) if arguments.guaranteed else None
             methods = default_methods(learn[2] is not None, seed)
             for unwanted in arguments.without:
                 methods.pop(unwanted)
@@ -138,7 +138,7 @@ def main() -> None:
                 everything.append({"data": name, "seed": seed, **vars(one)})
             if arguments.output:
                 arguments.output.write_text(json.dumps(everything, indent=1))
-        show(name, found, arguments.promised)
+        show(name, found, arguments.guaranteed)
 
 
 def show_again(file: Path) -> None:
@@ -152,10 +152,10 @@ def show_again(file: Path) -> None:
             at = "top-4" if alone else f"{one['accuracy']:g}"
             measured = {key: one[key] for key in one if key not in ("data", "seed")}
             found[one["method"], at].append(Measured(**measured))
-        show(name, found, any(one["promised_size"] >= 0 for one in ones))
+        show(name, found, any(one["guaranteed_size"] >= 0 for one in ones))
 
 
-def show(name: str, found: dict[tuple[str, str], list[Measured]], promised: bool) -> None:
+def show(name: str, found: dict[tuple[str, str], list[Measured]], guaranteed: bool) -> None:
     columns = list(dict.fromkeys(at for _, at in found))
     methods = list(dict.fromkeys(method for method, _ in found))
     seeds = len(found[methods[0], columns[0]])
@@ -166,8 +166,8 @@ def show(name: str, found: dict[tuple[str, str], list[Measured]], promised: bool
         cells = []
         for at in columns:
             ones = found[method, at]
-            if promised:
-                accuracy, size = (spread(ones, f"promised_{k}") for k in ("accuracy", "size"))
+            if guaranteed:
+                accuracy, size = (spread(ones, f"guaranteed_{k}") for k in ("accuracy", "size"))
                 cells.append(f"{size} at {accuracy}")
             else:
                 cells.append(spread(ones, "size"))

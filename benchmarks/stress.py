@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 from sklearn.linear_model import LogisticRegression
 
 import shortlist as sl
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.io.models import Model, digest
 
 SHARED = ("shared-a", "shared-b")
@@ -246,7 +246,7 @@ def forked(work: Callable[[], bool]) -> int:
 
 
 def write_text(folder: Path, digit: int) -> None:
-    with written_whole(folder / "text.txt") as aside:
+    with atomic_write(folder / "text.txt") as aside:
         aside.write_text(str(digit) * TEXT_BYTES)
 
 

@@ -29,7 +29,7 @@ def top(rows: slice, k: int) -> sl.Ranking:
 
 
 @pytest.mark.parametrize("method", [sl.SplitConformal("lac"), sl.Shortlister(**SMALL)])
-def test_a_promise_is_for_the_kind_of_scores_that_made_it(method: sl.SetPredictor) -> None:
+def test_a_guarantee_is_for_the_kind_of_scores_that_made_it(method: sl.SetPredictor) -> None:
     dense = method.fit(P[FIT], Y[FIT])
     for call in (
         lambda m, r: m.predict_set(r, accuracy=0.8),
@@ -48,7 +48,7 @@ def test_a_promise_is_for_the_kind_of_scores_that_made_it(method: sl.SetPredicto
             dense.predict_set(P[NEW], accuracy=0.7)
 
 
-def test_without_a_promise_other_lists_will_do() -> None:
+def test_without_a_guarantee_other_lists_will_do() -> None:
     model = sl.Shortlister(**SMALL, learn_sizes=False).fit(P[FIT], Y[FIT])
     assert len(model.predict_set(top(NEW, 5), cost_weight=0.05)) == 300
 
@@ -152,10 +152,12 @@ def test_judging_by_the_rows_to_learn_from_is_remarked_upon() -> None:
 # Groups and classes
 
 
-def test_groups_belong_to_a_promise_by_group() -> None:
+def test_groups_belong_to_a_guarantee_by_group() -> None:
     groups = np.where(X[:, 0] > 0, "a", "b")
     model = sl.SplitConformal("lac").fit(P[FIT], Y[FIT], groups=groups[FIT])
-    with pytest.raises(ValueError, match='groups came, but the promise is not by group; say by="g'):
+    with pytest.raises(
+        ValueError, match='groups came, but the guarantee is not by group; say by="g'
+    ):
         model.predict_set(P[NEW], accuracy=0.8, groups=groups[NEW])
     with pytest.raises(
         ValueError, match=r'by = "group" needs the group of each row: fit\(\.\.\., g'
@@ -163,12 +165,12 @@ def test_groups_belong_to_a_promise_by_group() -> None:
         sl.Shortlister(by="group", **SMALL).fit(P[FIT], Y[FIT])
 
 
-def test_a_class_without_calibration_rows_is_promised_nothing() -> None:
+def test_a_class_without_calibration_rows_is_guaranteed_nothing() -> None:
     some = Y[FIT] != 3
     model = sl.SplitConformal("lac", by="class").fit(P[FIT][some], Y[FIT][some])
     with pytest.warns(UserWarning, match="share one threshold"):
-        promise = model.predict_set(P[NEW], accuracy=0.7).promise
-    assert promise.endswith("; nothing for 3, of which there is no calibration row")
+        guarantee = model.predict_set(P[NEW], accuracy=0.7).guarantee
+    assert guarantee.endswith("; nothing for 3, of which there is no calibration row")
 
 
 # Scores that are not what they seem
@@ -206,7 +208,7 @@ def test_compare_says_what_it_takes() -> None:
         sl.compare(P[FIT], Y[FIT], test=P[NEW])  # type: ignore[arg-type]
 
 
-def test_compare_says_why_nothing_is_promised() -> None:
+def test_compare_says_why_nothing_is_guaranteed() -> None:
     methods = {"LAC": sl.SplitConformal("lac")}
     found = sl.compare(P[:30], Y[:30], methods=methods, accuracies=[0.99])
-    assert repr(found).endswith("Nothing can be promised with so few rows to calibrate.")
+    assert repr(found).endswith("Nothing can be guaranteed with so few rows to calibrate.")

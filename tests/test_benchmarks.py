@@ -157,10 +157,10 @@ def test_onnx_latency() -> None:
     assert [line.split()[0] for line in printed.splitlines()[3:]] == ["1", "100", "1000"]
 
 
-def test_every_method_with_promises(tmp_path: Path) -> None:
+def test_every_method_with_guarantees(tmp_path: Path) -> None:
     feature_file(tmp_path / "small.npz", 300, 400, 600)
     top4 = candidates_file(tmp_path / "lists_top5_small.npz", 1200)
-    printed = tables(run("every_method.py", str(tmp_path), "--promised", "--seeds", "1", *QUICK))
+    printed = tables(run("every_method.py", str(tmp_path), "--guaranteed", "--seeds", "1", *QUICK))
     for table, column, wanted in (
         (printed["small"], "0.9", 0.9),
         (printed["lists_top5_small"], "top-4", top4),

@@ -87,7 +87,7 @@ def test_conformal_sets_are_those_of_the_cpu(
     sets = there.predict_set(proba[1000:].cuda(), accuracy=0.9)
     assert sets.sizes.device.type == "cuda"
     assert there.p_values(proba[1000:].cuda()).device.type == "cuda"
-    assert sets.promise == here.promise
+    assert sets.guarantee == here.guarantee
     if score == "lac":
         assert sets == here
     else:  # sums of probabilities may round otherwise there

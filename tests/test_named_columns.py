@@ -142,17 +142,17 @@ def test_files_are_streamed_to_the_same_sets(model, tmp_path, ending, monkeypatc
     assert [list(a) for a in whole.labels] == [list(b) for b in parts.labels]
 
 
-def test_the_papers_selectors_promise_with_rows_kept_for_it(tmp_path) -> None:
+def test_the_papers_selectors_guarantee_with_rows_kept_for_it(tmp_path) -> None:
     known = write(frame(KNOWN), tmp_path / "known.csv")
     said = call("fit", known, "-o", tmp_path / "a", "--method", "paper", "--max-epochs", 2)
-    assert "no promise" in said
+    assert "no guarantee" in said
     assert "--accuracy" not in said
     said = call("fit", known, "-o", tmp_path / "b", "--method", "paper", "--max-epochs", 2,
                 "--calibration", 0.3)  # fmt: skip
-    assert "180 rows make promises" in said
+    assert "180 rows make guarantees" in said
     new = write(frame(NEW), tmp_path / "new.csv")
     said = call("predict", tmp_path / "b", new, "-o", tmp_path / "s.csv", "--accuracy", 0.6)
-    assert "promised with probability 0.95" in said
+    assert "guaranteed with probability 0.95" in said
 
 
 def test_every_label_where_the_rows_are_too_few(model, tmp_path) -> None:
@@ -175,7 +175,7 @@ def test_advice_is_for_the_shell(tmp_path) -> None:
     call("fit", known, "-o", tmp_path / "path", "--method", "paper", "--max-epochs", 1)
     said = call("predict", tmp_path / "path", new, "-o", tmp_path / "s.csv", "--accuracy", 0.9,
                 code=1)  # fmt: skip
-    assert "can be promised after shortlist calibrate" in said
+    assert "can be guaranteed after shortlist calibrate" in said
     lac = sl.SplitConformal("lac", calibration=None)
     lac.fit(KNOWN.posterior, np.array(NAMES)[KNOWN.y], classes=NAMES).save(tmp_path / "lac")
     said = call("predict", tmp_path / "lac", new, "-o", tmp_path / "s.csv", code=1)

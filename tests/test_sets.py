@@ -20,7 +20,7 @@ LISTS = [["cat"], ["dog", "cat"], [], ["fox", "eel", "dog", "cat"], ["eel"]]
 
 @pytest.fixture
 def animals() -> PredictionSets:
-    return PredictionSets.from_lists(LISTS, classes=ANIMALS, promise="at least 90%")
+    return PredictionSets.from_lists(LISTS, classes=ANIMALS, guarantee="at least 90%")
 
 
 def ragged(n: int) -> st.SearchStrategy[list[list[int]]]:
@@ -205,7 +205,7 @@ def test_slicing_is_slicing_the_lists(animals, rows):
     part = animals[rows]
     assert isinstance(part, PredictionSets)
     assert part.labels() == [LISTS[i] for i in picked]
-    assert part.promise == animals.promise
+    assert part.guarantee == animals.guarantee
     assert part.mask().tolist() == animals.mask()[picked].tolist()
 
 

@@ -33,7 +33,7 @@ def _frequent_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def in_threads(*works: Callable[[], object]) -> list[object]:
+def run_in_threads(*works: Callable[[], object]) -> list[object]:
     """Run all works at once."""
     start = threading.Barrier(len(works))
 
@@ -54,7 +54,7 @@ def test_sets_that_are_cut_when_they_are_first_used():
     expected = [sets.labels() for sets in predicted()]
     for _ in range(8):
         for sets, right in zip(predicted(), expected, strict=True):
-            results = in_threads(*[sets.labels] * THREADS)
+            results = run_in_threads(*[sets.labels] * THREADS)
             assert all(result == right for result in results)
 
 
@@ -71,7 +71,7 @@ def test_a_ranking_that_is_listed_to_several_depths_at_once():
     for _ in range(30):
         ranking = sl.Ranking.from_scores(scores)
         depths = (3, 20, 5, 12, 1, 8)
-        results = in_threads(*(lambda d=d: ranking.top(d) for d in depths))  # noqa: B023
+        results = run_in_threads(*(lambda d=d: ranking.top(d) for d in depths))  # noqa: B023
         for depth, (labels, values) in zip(depths, results, strict=True):
             assert torch.equal(labels, whole[0][:, :depth])
             assert torch.equal(values, whole[1][:, :depth])
@@ -235,6 +235,6 @@ METHODS = {
 def test_one_model_predicts_the_same_in_several_threads(method):
     predict = METHODS[method]()
     right = [sets.labels() for sets in predict()]
-    for result in in_threads(*[lambda: [predict() for _ in range(3)]] * 4):
+    for result in run_in_threads(*[lambda: [predict() for _ in range(3)]] * 4):
         for sets in result:
             assert [one.labels() for one in sets] == right

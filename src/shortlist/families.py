@@ -14,10 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import Array, ArrayLike, check_count, row_blocks, to_kind, to_tensor
+from shortlist._utils.arrays import (
+    Array,
+    ArrayLike,
+    check_count,
+    row_blocks,
+    to_array_type,
+    to_tensor,
+)
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking.probabilities import ScoreType
-from shortlist.sets import NO_PROMISE, PredictionSets, check_distinct
+from shortlist.sets import NO_GUARANTEE, PredictionSets, check_distinct
 
 
 class Family(ABC):
@@ -55,18 +62,18 @@ class Family(ABC):
         return ranking.rank_of(index)[:, None] < self.sizes_of(ranking)
 
     def select(
-        self, ranking: Ranking, choice: Tensor, *, promise: str = NO_PROMISE
+        self, ranking: Ranking, choice: Tensor, *, guarantee: str = NO_GUARANTEE
     ) -> PredictionSets:
         """The sets of the member `choice[i]` of each row i."""
         sizes = self.sizes_of(ranking).gather(1, choice[:, None].to(torch.int64))[:, 0]
-        return PredictionSets.from_ranking(ranking, sizes, promise=promise)
+        return PredictionSets.from_ranking(ranking, sizes, guarantee=guarantee)
 
     def sizes(self, scores: ArrayLike | Ranking) -> Array:
         """The size of each member's set in each row: (rows, |K|)."""
         ranking = as_ranking(scores)
         if ranking.is_dense:
             self.check(ranking)
-        return to_kind(self.sizes_of(ranking), ranking.kind)
+        return to_array_type(self.sizes_of(ranking), ranking.kind)
 
     def hits(self, scores: ArrayLike | Ranking, y: ArrayLike) -> Array:
         """Whether each member's set holds the label `y`: (rows, |K|)."""
@@ -74,7 +81,7 @@ class Family(ABC):
         if ranking.is_dense:
             self.check(ranking)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-        return to_kind(self.hits_of(ranking, index), ranking.kind)
+        return to_array_type(self.hits_of(ranking, index), ranking.kind)
 
 
 class TopK(Family):
@@ -255,13 +262,13 @@ class Custom(Family):
         return table
 
     def hits_of(self, ranking: Ranking, index: Tensor) -> Tensor:
-        given = self._hits(ranking, to_kind(index, ranking.kind))
+        given = self._hits(ranking, to_array_type(index, ranking.kind))
         return self._table(given, ranking, "hits").to(torch.bool)
 
     def select(
-        self, ranking: Ranking, choice: Tensor, *, promise: str = NO_PROMISE
+        self, ranking: Ranking, choice: Tensor, *, guarantee: str = NO_GUARANTEE
     ) -> PredictionSets:
-        lists = self._members(ranking, to_kind(choice, ranking.kind))
+        lists = self._members(ranking, to_array_type(choice, ranking.kind))
         if len(lists) != len(ranking):
             raise ValueError(f"members of Custom gave {len(lists)} sets for {len(ranking)} rows")
         flat = torch.tensor([int(v) for row in lists for v in row], dtype=torch.int64)  # type: ignore[call-overload]
@@ -277,7 +284,7 @@ class Custom(Family):
             sizes.to(ranking.device),
             ranking.classes,
             kind=ranking.kind,
-            promise=promise,
+            guarantee=guarantee,
         )
 
     def __repr__(self) -> str:

@@ -13,10 +13,10 @@ from torch import Tensor
 from shortlist._utils.arrays import (
     Array,
     ArrayLike,
-    Kind,
+    ArrayType,
     check_count,
     row_index,
-    to_kind,
+    to_array_type,
     to_tensor,
 )
 from shortlist._utils.labels import Classes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-NO_PROMISE = "no accuracy is promised"
+NO_GUARANTEE = "no accuracy is guaranteed"
 
 
 def check_distinct(flat: Tensor, sizes: Tensor, classes: Classes) -> None:
@@ -56,14 +56,14 @@ class PredictionSets:
     sizes : (rows,)
         How many labels each row's list holds.
     mean_size : float
-    promise : str
-        Which promise is in force for these sets, in words.
+    guarantee : str
+        Which guarantee is in force for these sets, in words.
 
     Examples
     --------
     >>> sets = PredictionSets.from_lists([["cat"], ["dog", "cat"]], classes=["cat", "dog", "eel"])
     >>> sets
-    PredictionSets: 2 rows, 3 classes, mean size 1.5, sizes 1 to 2 (no accuracy is promised)
+    PredictionSets: 2 rows, 3 classes, mean size 1.5, sizes 1 to 2 (no accuracy is guaranteed)
       [0] cat
       [1] dog, cat
     >>> sets.contains(["cat", "eel"]).tolist(), sets.accuracy(["cat", "eel"])
@@ -76,8 +76,8 @@ class PredictionSets:
         sizes: Tensor,
         classes: Classes,
         *,
-        kind: Kind = "numpy",
-        promise: str = NO_PROMISE,
+        kind: ArrayType = "numpy",
+        guarantee: str = NO_GUARANTEE,
         within: Tensor | None = None,
     ) -> None:
         labels = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
@@ -89,12 +89,12 @@ class PredictionSets:
         if int(came.sum()) != len(flat):
             raise ValueError(f"sizes add up to {int(came.sum())}, but {len(flat)} labels came")
         self._classes = classes
-        self._kind: Kind = kind
-        self.promise = promise
+        self._kind: ArrayType = kind
+        self.guarantee = guarantee
 
     @classmethod
     def from_ranking(
-        cls, ranking: Ranking, sizes: ArrayLike, *, promise: str = NO_PROMISE
+        cls, ranking: Ranking, sizes: ArrayLike, *, guarantee: str = NO_GUARANTEE
     ) -> PredictionSets:
         """The first `sizes[i]` labels of each row i of a ranking."""
         lengths = to_tensor(sizes, "sizes").to(ranking.device)
@@ -117,7 +117,11 @@ class PredictionSets:
                 f"{int(listed[row])}"
             )
         return cls(
-            ranking.prefix(lengths), lengths, ranking.classes, kind=ranking.kind, promise=promise
+            ranking.prefix(lengths),
+            lengths,
+            ranking.classes,
+            kind=ranking.kind,
+            guarantee=guarantee,
         )
 
     @classmethod
@@ -127,7 +131,7 @@ class PredictionSets:
         *,
         n_classes: int | None = None,
         classes: ArrayLike | None = None,
-        promise: str = NO_PROMISE,
+        guarantee: str = NO_GUARANTEE,
     ) -> PredictionSets:
         """Any lists of labels, for sets that are not a prefix of a ranking."""
         if n_classes is None and classes is None:
@@ -149,7 +153,7 @@ class PredictionSets:
                 f"row {row_at} holds {labels[at]!r}, which is not one of the {known.describe()}"
             )
         check_distinct(codes, sizes, known)
-        return cls(codes, sizes, known, promise=promise)
+        return cls(codes, sizes, known, guarantee=guarantee)
 
     @property
     def n_classes(self) -> int:
@@ -175,12 +179,12 @@ class PredictionSets:
 
     @property
     def sizes(self) -> Array:
-        return to_kind(self._sizes, self._kind)
+        return to_array_type(self._sizes, self._kind)
 
     @property
     def indices(self) -> Array:
         """All rows' label indices, one row after the other; row i has `sizes[i]` of them."""
-        return to_kind(self._flat, self._kind)
+        return to_array_type(self._flat, self._kind)
 
     @property
     def mean_size(self) -> float:
@@ -201,7 +205,7 @@ class PredictionSets:
         """Membership as a boolean matrix (rows, classes)."""
         mask = torch.zeros((len(self), self.n_classes), dtype=torch.bool, device=self._flat.device)
         mask[self._rows(), self._flat.to(torch.int64)] = True
-        return to_kind(mask, self._kind)
+        return to_array_type(mask, self._kind)
 
     def contains(self, y: ArrayLike) -> Array:
         """Whether each row's set holds the label `y` of that row."""
@@ -209,7 +213,7 @@ class PredictionSets:
         rows = self._rows()
         held = torch.zeros(len(self), dtype=torch.bool, device=self._flat.device)
         held[rows[self._flat == index[rows]]] = True
-        return to_kind(held, self._kind)
+        return to_array_type(held, self._kind)
 
     def accuracy(self, y: ArrayLike) -> float:
         """The share of rows whose set holds the right label."""
@@ -308,7 +312,7 @@ class PredictionSets:
             sizes,
             self._classes,
             kind=self._kind,
-            promise=self.promise,
+            guarantee=self.guarantee,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -331,9 +335,9 @@ class PredictionSets:
         sizes = self._sizes
         lines = [
             f"{head}, mean size {self.mean_size:.4g}, sizes {int(sizes.min())} to "
-            f"{int(sizes.max())} ({self.promise})"
+            f"{int(sizes.max())} ({self.guarantee})"
         ]
         for i, row in enumerate(self[:5].labels()):
-            shown = ", ".join(map(str, row[:8])) + (", …" if len(row) > 8 else "")
-            lines.append(f"  [{i}] {shown or '(empty)'}")
+            text = ", ".join(map(str, row[:8])) + (", …" if len(row) > 8 else "")
+            lines.append(f"  [{i}] {text or '(empty)'}")
         return "\n".join([*lines, "  …"] if len(self) > 5 else lines)

@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist._utils.arrays import (
+    array_type_of,
     as_features,
     as_matrix,
     check_choice,
     check_count,
     check_probability,
     check_weight,
-    in_threads,
-    kind_of,
     row_blocks,
     row_index,
+    run_in_threads,
     sort_values,
-    to_kind,
+    to_array_type,
     to_tensor,
 )
 
@@ -75,10 +75,10 @@ def test_unusual_layouts_hold_the_same_numbers(make):
 
 
 def test_kinds_go_round():
-    assert kind_of(torch.ones(1)) == "torch"
-    assert kind_of([1.0]) == kind_of(np.ones(1)) == "numpy"
-    assert isinstance(to_kind(torch.ones(1), "numpy"), np.ndarray)
-    assert isinstance(to_kind(torch.ones(1), "torch"), torch.Tensor)
+    assert array_type_of(torch.ones(1)) == "torch"
+    assert array_type_of([1.0]) == array_type_of(np.ones(1)) == "numpy"
+    assert isinstance(to_array_type(torch.ones(1), "numpy"), np.ndarray)
+    assert isinstance(to_array_type(torch.ones(1), "torch"), torch.Tensor)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_what_fails_in_a_thread_is_said(monkeypatch):
         return part.stop
 
     with pytest.raises(ValueError, match="rows from 2 on"):
-        in_threads(work, 6, size=1 << 20)
-    assert in_threads(lambda part: part.start, 6, size=1 << 20) == [0, 2, 4]
+        run_in_threads(work, 6, size=1 << 20)
+    assert run_in_threads(lambda part: part.start, 6, size=1 << 20) == [0, 2, 4]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -234,13 +234,13 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
 
 ENDING = """
 import threading, torch
-from shortlist._utils.arrays import in_threads
+from shortlist._utils.arrays import run_in_threads
 torch.set_num_threads(2)
-in_threads(lambda part: part, 4, 1 << 20)
+run_in_threads(lambda part: part, 4, 1 << 20)
 
 def later():
     threading.main_thread().join()
-    print([part.start for part in in_threads(lambda part: part, 4, 1 << 20)])
+    print([part.start for part in run_in_threads(lambda part: part, 4, 1 << 20)])
 
 threading.Thread(target=later).start()
 """

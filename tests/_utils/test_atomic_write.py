@@ -13,7 +13,7 @@ import pytest
 
 from shortlist._utils import atomic_write as _writing
 from shortlist._utils import staging as _staging
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 
 
 def test_threads_that_write_the_same_path(tmp_path):
@@ -27,7 +27,7 @@ def test_threads_that_write_the_same_path(tmp_path):
         try:
             for _ in range(20):
                 together.wait()
-                with written_whole(target) as aside:
+                with atomic_write(target) as aside:
                     aside.write_text(text[:5_000])
                     together.wait()
                     with aside.open("a") as file:
@@ -48,8 +48,8 @@ def test_threads_that_write_the_same_path(tmp_path):
 
 KILLED = """
 import os, sys
-from shortlist._utils.atomic_write import written_whole
-with written_whole(sys.argv[1]) as aside:
+from shortlist._utils.atomic_write import atomic_write
+with atomic_write(sys.argv[1]) as aside:
     aside.write_text("half")
     os._exit(1)
 """
@@ -63,11 +63,11 @@ def test_what_a_killed_process_left_is_removed_but_not_what_a_live_one_writes(
     (left,) = tmp_path.iterdir()
     mine = tmp_path / ".report.html"
     mine.write_text("mine")
-    with written_whole(target) as aside:
+    with atomic_write(target) as aside:
         assert not left.exists()
         aside.write_text("outer")
         monkeypatch.setattr(_writing, "_swept", set())  # as another process begins
-        with written_whole(tmp_path / "other.html") as other:
+        with atomic_write(tmp_path / "other.html") as other:
             other.write_text("other")
     assert target.read_text() == "outer"
     assert {path.name for path in tmp_path.iterdir()} == {target.name, mine.name, "other.html"}
@@ -81,14 +81,14 @@ def test_where_no_lock_tells_leftovers_are_removed_after_a_day(tmp_path, monkeyp
     for age, kept in ((3_600, True), (90_000, False)):
         os.utime(left, (time.time() - age,) * 2)
         monkeypatch.setattr(_writing, "_swept", set())
-        with written_whole(tmp_path / "other.html") as aside:
+        with atomic_write(tmp_path / "other.html") as aside:
             aside.write_text("other")
         assert left.exists() is kept
 
 
 def test_names_of_any_length(tmp_path):
     for name in ("a" * 255, "é" * 127, "a b\n.csv"):
-        with written_whole(tmp_path / name) as aside:
+        with atomic_write(tmp_path / name) as aside:
             aside.write_text(name)
         assert (tmp_path / name).read_text() == name
     assert len(list(tmp_path.iterdir())) == 3
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_named_by_its_file(tmp_path, monkeypa
     (tmp_path / "locked").mkdir()
     monkeypatch.setattr(Path, "mkdir", lambda self, **k: None if k else refused(self))
     target = tmp_path / "locked" / "sets.csv"
-    with pytest.raises(PermissionError) as error, written_whole(target):
+    with pytest.raises(PermissionError) as error, atomic_write(target):
         pass
     assert error.value.filename == str(target)
 

@@ -231,7 +231,7 @@ def test_comparisons_put_columns_in_order() -> None:
             features=pd.DataFrame(KNOWN.x, columns=FEATURES),
             test=(scores, NEW.y, x), methods={"LAC": lac()}, accuracies=[0.9],
         )  # fmt: skip
-        return [one.promised_size for one in result.measured]
+        return [one.guaranteed_size for one in result.measured]
 
     scores, x = pd.DataFrame(Q, columns=NAMES), pd.DataFrame(NEW.x, columns=FEATURES)
     assert found(scores.iloc[:, MOVED], x[list("dbca")]) == found(scores, x)

@@ -60,7 +60,7 @@ def test_demo_prints_both_tables_and_draws(tmp_path: Path) -> None:
             assert reached[0] >= 1
             assert reached == sorted(reached)
             assert reached[-1] <= 10
-            # Promised was 0.95; of 150 rows a promise strays by 0.02.
+            # Guaranteed was 0.95; of 150 rows a guarantee strays by 0.02.
             assert 0.9 < accuracy <= 1
             assert sizes[0] <= size <= 10
             assert seconds >= 0

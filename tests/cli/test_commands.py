@@ -18,7 +18,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import shortlist as sl
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.cli import app
 from shortlist.io.rows import read_rows
 
@@ -93,9 +93,9 @@ def test_sets_are_those_of_python_in_every_format(folder, tmp_path, ending, form
     assert lists(out) == sets.labels()
     assert f"300 sets, {sets.mean_size:.3f} labels on average" in printed
     assert f"{sets.accuracy(NAMES[NEW.y]):.4f} accurate" in printed
-    assert sets.promise in printed
+    assert sets.guarantee in printed
     if ending == ".parquet":
-        assert parquet.read_schema(out).metadata[b"promise"].decode() == sets.promise
+        assert parquet.read_schema(out).metadata[b"guarantee"].decode() == sets.guarantee
 
 
 def test_blocks_of_rows_give_the_same_file(folder, tmp_path, monkeypatch):
@@ -194,16 +194,16 @@ def test_a_feature_file_brings_its_own_classifier(tmp_path):
 
 @pytest.mark.parametrize("form", [".npz", "", ".csv", ".parquet"], ids=["npz", "npy", "csv", "pq"])
 @pytest.mark.parametrize("method", ["lac", "shortlister", "paper"])
-def test_promises_are_made_by_other_rows(folder, tmp_path, method, form):
+def test_guarantees_are_made_by_other_rows(folder, tmp_path, method, form):
     call("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", method, *QUICK)
     said = call("calibrate", tmp_path / "m", folder / f"new{form}", "-o", tmp_path / "n")
-    assert f"{tmp_path / 'n'}: 300 rows make promises" in said
+    assert f"{tmp_path / 'n'}: 300 rows make guarantees" in said
     assert f"Next: shortlist predict {tmp_path / 'n'} NEW{form} " in said
     expected = sl.load(tmp_path / "m").calibrate(NEW_SCORES, NAMES[NEW.y], NEW.x)
     found = sl.load(tmp_path / "n")
     sets = found.predict_set(NEW_SCORES, NEW.x, accuracy=0.8)
     assert sets.labels() == expected.predict_set(NEW_SCORES, NEW.x, accuracy=0.8).labels()
-    assert "300 " in sets.promise
+    assert "300 " in sets.guarantee
     if method != "paper":  # whose fit kept no rows
         before = sl.load(tmp_path / "m").predict_set(NEW_SCORES, NEW.x, accuracy=0.8)
         assert before.labels() != sets.labels()
@@ -229,7 +229,7 @@ def test_a_feature_file_calibrates_its_classifier(tmp_path):
     assert sets == expected.predict_set(test.x, accuracy=0.9)
 
 
-def test_a_fit_that_keeps_no_rows_promises_after_calibrate(folder, tmp_path):
+def test_a_fit_that_keeps_no_rows_guarantees_after_calibrate(folder, tmp_path):
     known, new = folder / "known.npz", folder / "new.npz"
     for method in ("shortlister", "lac", "plug-in", "paper"):
         old, now = tmp_path / method, tmp_path / f"{method} now"
@@ -239,7 +239,7 @@ def test_a_fit_that_keeps_no_rows_promises_after_calibrate(folder, tmp_path):
         assert said.strip().endswith("--accuracy 0.95")
         call("predict", now, new, "-o", tmp_path / f"{method}.csv", "--accuracy", 0.8)
     said = call("predict", tmp_path / "plug-in now", new, "-o", tmp_path / "s.csv")
-    assert "accuracy >= 0.95 promised" in said  # also where lambda could choose
+    assert "accuracy >= 0.95 guaranteed" in said  # also where lambda could choose
 
 
 def test_what_a_fit_warns_of(folder, tmp_path):
@@ -257,7 +257,7 @@ def test_what_cannot_be_calibrated(folder, tmp_path):
     where = ["-o", tmp_path / "n"]
     sl.FixedSelector().fit(SCORES, KNOWN.y).save(tmp_path / "fixed")
     said = call("calibrate", tmp_path / "fixed", folder / "new.npz", *where, code=1)
-    assert "a FixedSelector makes no promises" in said
+    assert "a FixedSelector makes no guarantees" in said
     np.savez(tmp_path / "blind.npz", scores=NEW_SCORES, classes=NAMES)
     said = call("calibrate", folder / "model", tmp_path / "blind.npz", *where, code=1)
     assert "blind.npz has no labels" in said
@@ -358,7 +358,7 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_said(tmp_path):
     path = tmp_path / "sets.csv"
 
     def write() -> None:
-        with written_whole(path) as aside:
+        with atomic_write(path) as aside:
             aside.symlink_to(tmp_path)
             aside.write_text("nothing")
 

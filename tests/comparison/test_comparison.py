@@ -35,9 +35,9 @@ TINY: dict[str, object] = {
     "progress": False,
 }
 """Networks that train in a moment."""
-PROMISED = [
-    "promised_accuracy",
-    "promised_size",
+GUARANTEED = [
+    "guaranteed_accuracy",
+    "guaranteed_size",
     "size_stratified_violation",
     "worst_class",
     "single_share",
@@ -224,7 +224,7 @@ def test_each_part_is_drawn_at_random(book: list[Call]) -> None:
         assert abs((call.numbers // 2).mean() - 500) < 60  # not the first, nor the last ones
 
 
-def test_without_calibration_all_rows_are_learned_from_and_nothing_is_promised(
+def test_without_calibration_all_rows_are_learned_from_and_nothing_is_guaranteed(
     book: list[Call],
 ) -> None:
     methods = {"spy": Spy(), "fixed": sl.FixedSelector(), "RAPS": conformal("raps")}
@@ -234,10 +234,10 @@ def test_without_calibration_all_rows_are_learned_from_and_nothing_is_promised(
     assert not given_for("calibrate", book)
     assert not given_for("predict", book)
     frame = found.to_frame()
-    assert frame[PROMISED].isna().all(axis=None)
+    assert frame[GUARANTEED].isna().all(axis=None)
     assert frame["size"].notna().all()
     assert found.words == "120 rows to learn from, 60 to test, 5 classes"
-    assert "promised" not in repr(found)
+    assert "guaranteed" not in repr(found)
 
 
 # What is measured
@@ -256,7 +256,7 @@ def test_sizes_are_read_off_the_method_s_own_curve(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "fixed"])
-def test_promised_columns_are_those_of_the_sets_for_which_it_was_promised(name: str) -> None:
+def test_guaranteed_columns_are_those_of_the_sets_for_which_it_was_guaranteed(name: str) -> None:
     c = case()
     seen = 0
     for accuracy in c.found.accuracies:
@@ -266,12 +266,12 @@ def test_promised_columns_are_those_of_the_sets_for_which_it_was_promised(name: 
         try:
             sets = model.predict_set(c.judged[0], c.judged[2], accuracy=accuracy)  # type: ignore[call-arg]
         except sl.conformal.UnreachableError:
-            assert math.isnan(one.promised_accuracy)
+            assert math.isnan(one.guaranteed_accuracy)
             continue
         seen += 1
         y = c.judged[1]
-        assert one.promised_accuracy == metrics.accuracy(sets, y)
-        assert one.promised_size == metrics.mean_size(sets)
+        assert one.guaranteed_accuracy == metrics.accuracy(sets, y)
+        assert one.guaranteed_size == metrics.mean_size(sets)
         violation = metrics.size_stratified_violation(sets, y, accuracy)
         assert one.size_stratified_violation == violation
         assert one.worst_class == min(metrics.class_accuracy(sets, y))
@@ -295,9 +295,9 @@ def test_one_threshold_is_shorter_than_top_k_where_the_probabilities_are_right()
     for accuracy in ACCURACIES:
         lac, top_k = found.at("LAC", accuracy), found.at("top-k", accuracy)
         assert 1 < lac.size < top_k.size
-        assert 1 < lac.promised_size < top_k.promised_size
+        assert 1 < lac.guaranteed_size < top_k.guaranteed_size
         for one in (lac, top_k):
-            assert one.promised_accuracy > accuracy - 0.03
+            assert one.guaranteed_accuracy > accuracy - 0.03
     sizes = [found.at("LAC", accuracy).size for accuracy in ACCURACIES]
     assert sizes == sorted(sizes)
 
@@ -326,12 +326,12 @@ def test_other_methods_are_fitted_once_for_all_accuracies(book: list[Call]) -> N
         assert len(given_for("frontier", book, score)) == times
 
 
-def test_promises_that_cannot_be_kept_are_nan() -> None:
-    # 15 calibration rows can promise 0.9, for which 9 are needed, but not 0.95, which takes 19.
+def test_guarantees_that_cannot_be_kept_are_nan() -> None:
+    # 15 calibration rows can guarantee 0.9, for which 9 are needed, but not 0.95, which takes 19.
     found = sl.compare(*rows(60, 1), test=rows(80, 2), methods={"LAC": conformal()})
     reached, beyond = found.at("LAC", 0.9), found.at("LAC", 0.95)
-    assert reached.promised_accuracy > 0.8
-    assert all(math.isnan(getattr(beyond, column)) for column in PROMISED)
+    assert reached.guaranteed_accuracy > 0.8
+    assert all(math.isnan(getattr(beyond, column)) for column in GUARANTEED)
     assert beyond.size >= reached.size >= 1
     assert beyond.fit_seconds >= 0
 
@@ -344,11 +344,11 @@ def test_what_the_lists_do_not_hold_cannot_be_had() -> None:
     for name in methods:
         assert 1 <= found.at(name, 0.5).size <= 3
         assert math.isnan(found.at(name, 0.99).size)
-        assert math.isnan(found.at(name, 0.99).promised_size)
-    assert 1 <= found.at("LAC", 0.5).promised_size <= 3
+        assert math.isnan(found.at(name, 0.99).guaranteed_size)
+    assert 1 <= found.at("LAC", 0.5).guaranteed_size <= 3
 
 
-def test_methods_that_promise_nothing_are_judged_by_their_size_alone() -> None:
+def test_methods_that_guarantee_nothing_are_judged_by_their_size_alone() -> None:
     def halves(ranking: sl.Ranking) -> NDArray[np.bool_]:
         group = np.arange(ranking.n_classes) % 2
         return group[None] == group[ranking.labels[:, :1]]
@@ -362,7 +362,7 @@ def test_methods_that_promise_nothing_are_judged_by_their_size_alone() -> None:
         "not nested": sl.PlugInSelector(sl.Custom.from_masks(halves, every)),
     }
     frame = sl.compare(*rows(200, 1), methods=methods, accuracies=[0.5]).to_frame()
-    assert frame[PROMISED].isna().all(axis=None)
+    assert frame[GUARANTEED].isna().all(axis=None)
     assert frame["size"].between(1, N_CLASSES).all()
 
 
@@ -439,7 +439,7 @@ def test_lists_of_candidates() -> None:
         assert found.at(name, 0.7).size == curve.size_at(0.7) > 1
     shared = sl.compare(lists, np.concatenate([y, test_y]), methods=LAC, accuracies=[0.7])
     assert shared.words == "262 rows to learn from, 88 to calibrate, 150 to test, 8 classes"
-    assert 0.6 < shared.measured[0].promised_accuracy < 0.8
+    assert 0.6 < shared.measured[0].guaranteed_accuracy < 0.8
 
 
 SCORES, Y, X = rows(60, 1)
@@ -538,7 +538,7 @@ def test_stages_add_what_each_of_them_brings() -> None:
     # The features tell much here.
     assert c.found.at("LAC, re-scored", 0.75).size < 0.9 * c.found.at("LAC", 0.75).size
     for name in added[1:]:
-        assert c.found.at(name, 0.75).promised_accuracy > 0.65
+        assert c.found.at(name, 0.75).guaranteed_accuracy > 0.65
 
 
 def test_without_features_or_without_a_shortlister_there_are_no_stages_to_add() -> None:
@@ -632,7 +632,7 @@ def test_all_default_methods_run_on_little_data() -> None:
     assert found.accuracies == ACCURACIES
     frame = found.to_frame().set_index("method").drop("paper's selectors")  # those may not get far
     assert frame["size"].between(1, N_CLASSES).all()
-    assert frame["promised_size"][frame["accuracy"] == 0.9].between(1, N_CLASSES).all()
+    assert frame["guaranteed_size"][frame["accuracy"] == 0.9].between(1, N_CLASSES).all()
     assert found.at("Shortlister", 0.9).size == pytest.approx(found.at("LAC", 0.9).size)
     assert all(m.random_state == 3 for m in found.models.values())  # type: ignore[attr-defined]
 
@@ -735,7 +735,7 @@ def test_repr_is_a_table() -> None:
     for name, line in zip(found.curves, lines, strict=True):
         one = found.at(name, 0.95)
         sizes = [found.at(name, a).size for a in found.accuracies]
-        measured = [*sizes, one.promised_accuracy, one.promised_size]
+        measured = [*sizes, one.guaranteed_accuracy, one.guaranteed_size]
         measured += [one.size_stratified_violation, one.worst_class, one.single_share]
         shown = ["-" if math.isnan(v) else f"{v:.3f}" for v in measured]
         shown += [f"{one.fit_seconds:.1f}"]
@@ -746,14 +746,14 @@ def test_repr_is_a_table() -> None:
 
 
 @pytest.mark.parametrize("accuracies", [[0.9], [0.8, 0.95, 0.99], [0.8, 0.9]])
-def test_the_table_shows_what_was_promised_at_095_or_else_at_the_first(
+def test_the_table_shows_what_was_guaranteed_at_095_or_else_at_the_first(
     accuracies: list[float],
 ) -> None:
     found = sl.compare(*rows(400, 1), methods=LAC, accuracies=accuracies)
     middle = 0.95 if 0.95 in accuracies else accuracies[0]
     head, line = repr(found).splitlines()[2:4]
-    assert f"| {middle:g} promised: accuracy" in head
-    assert f"{found.at('LAC', middle).promised_size:.3f}" in line.split("|")[1]
+    assert f"| {middle:g} guaranteed: accuracy" in head
+    assert f"{found.at('LAC', middle).guaranteed_size:.3f}" in line.split("|")[1]
     ends_with_its_heading(found)
 
 

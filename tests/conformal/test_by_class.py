@@ -93,5 +93,5 @@ def test_with_delta_no_threshold_is_shared() -> None:
         model.predict_set(rare_world(5, 3)[0], accuracy=0.9, delta=0.1, by="class")
     model.set_params(on_unreachable="all")
     sets = model.predict_set(rare_world(50, 3)[0], accuracy=0.9, delta=0.1, by="class")
-    assert "of 24 classes every label" in sets.promise
+    assert "of 24 classes every label" in sets.guarantee
     assert min(sets.sizes) >= 10  # each set has the labels that nothing is known of

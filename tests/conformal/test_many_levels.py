@@ -13,12 +13,12 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist._utils.arrays import sort_values
-from shortlist._utils.ordering import order, reaching
+from shortlist._utils.ordering import labels_reaching, sort_labels
 from shortlist.conformal import unsorted_levels as _unsorted
 from shortlist.conformal.levels import Levels
 from shortlist.conformal.scores import NAMES, RANDOMIZED, ConformalScore, rounded
 from shortlist.conformal.unsorted_levels import UnsortedLevels
-from shortlist.predictors import nested as _promise
+from shortlist.predictors import nested as _guarantee
 from shortlist.ranking import Ranking
 
 ACCURACIES = [0.5, 0.99, 0.9, 0.8, 0.9]
@@ -45,7 +45,7 @@ def test_several_accuracies_at_once_are_one_after_the_other(name) -> None:
         assert copy.deepcopy(sets)[3:5] == sets[3:5]  # before and after it is cut
         one = model.predict_set(NEW.posterior, accuracy=accuracy)
         assert sets == one
-        assert sets.promise == one.promise
+        assert sets.guarantee == one.guarantee
     assert model.predict_sets(NEW.posterior, accuracies=[]) == []
 
 
@@ -86,7 +86,7 @@ def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None
     model = sl.SplitConformal(
         "lac", temperature=None, score_type=kind, allow_empty=allow_empty, calibration=None
     )
-    labels = order(torch.from_numpy(scores), 9).numpy()
+    labels = sort_labels(torch.from_numpy(scores), 9).numpy()
     lists = Ranking.from_candidates(labels, np.take_along_axis(scores, labels, 1), 9)
     dense = clone(model).fit(scores, y).calibrate(scores[:200], y[:200])
     found = {a: dense.predict_set(scores[200:], accuracy=a) for a in (0.1, 0.3, 0.6, 0.9)}
@@ -114,8 +114,10 @@ def test_what_is_high_enough_comes_in_the_order_of_the_ranking(rows, n, dtype, s
     scores = scores * [0.1, -0.0][seed % 2]  # zeros of both signs tie too
     values = torch.from_numpy(rng.random((rows, n))).to(scores.dtype)
     inside = values >= 0.5
-    row, column = reaching(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
-    expected = [[j for j in js if inside[i, j]] for i, js in enumerate(order(scores, n).tolist())]
+    row, column = labels_reaching(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
+    expected = [
+        [j for j in js if inside[i, j]] for i, js in enumerate(sort_labels(scores, n).tolist())
+    ]
     assert [column[row == i].tolist() for i in range(rows)] == expected
     assert row.tolist() == sorted(row.tolist())
 
@@ -176,12 +178,12 @@ def test_values_are_sorted_as_by_torch(dtype, shape) -> None:
 
 
 def test_enough_rows_choose_by_size_and_the_others_certify(monkeypatch) -> None:
-    monkeypatch.setattr(_promise, "CHOOSING_VALUES", 7 * 10)
+    monkeypatch.setattr(_guarantee, "CHOOSING_VALUES", 7 * 10)
     draws = sl.datasets.gaussian(5000, 0.25, n_classes=7, dimension=5, seed=3)
     model = sl.SplitConformal("lac", temperature=None).fit(draws.posterior, draws.y)
-    promise = model.predict_set(NEW.posterior, mean_size=2).promise
-    assert "aimed at by 1,000 calibration rows" in promise
-    assert "certified by 4,000 others" in promise
+    guarantee = model.predict_set(NEW.posterior, mean_size=2).guarantee
+    assert "aimed at by 1,000 calibration rows" in guarantee
+    assert "certified by 4,000 others" in guarantee
 
 
 def test_of_a_classifier() -> None:

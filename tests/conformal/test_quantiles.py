@@ -82,7 +82,7 @@ def coverage(rows: int, rank: int) -> Fraction:
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.6, 0.75, 0.8, 0.9, 0.95])
 @pytest.mark.parametrize("rows", range(41))
-def test_the_promise_is_kept_and_not_overdone(rows, accuracy):
+def test_the_guarantee_is_kept_and_not_overdone(rows, accuracy):
     rank = quantile_rank(rows, accuracy)
     got = coverage(rows, rank)
     assert got == 1 - Fraction(rank, rows + 1)
@@ -155,7 +155,7 @@ def test_delta_holds_in_a_simulation():
     assert one_more > delta
 
 
-# How many rows, and how much can be promised
+# How many rows, and how much can be guaranteed
 
 
 @given(decimals, st.none() | deltas)
@@ -186,7 +186,7 @@ def test_the_fewest_rows_that_books_print(accuracy, delta, rows):
 @given(st.integers(1, 3000), st.integers(0, 40), st.none() | deltas)
 @example(10, 0, None)  # the float nearest to 10/11 lies above it
 @some
-def test_the_best_promise_is_a_supremum(rows, lost, delta):
+def test_the_best_guarantee_is_a_supremum(rows, lost, delta):
     most = max_accuracy(rows, lost, delta)
     if lost >= rows:
         assert most == 0
@@ -201,7 +201,7 @@ def test_the_best_promise_is_a_supremum(rows, lost, delta):
         threshold(scores, more, delta=delta)
 
 
-def test_the_best_promise_without_rows_is_none():
+def test_the_best_guarantee_without_rows_is_none():
     assert max_accuracy(0) == max_accuracy(3, lost=3) == max_accuracy(3, lost=7, delta=0.1) == 0.0
 
 
@@ -233,7 +233,7 @@ def test_the_threshold_is_a_calibration_score(values, accuracy):
             0.9,
             None,
             [
-                "accuracy = 0.9 cannot be promised with 5 calibration rows: 9 are needed",
+                "accuracy = 0.9 cannot be guaranteed with 5 calibration rows: 9 are needed",
                 "At most 0.83333 can be",
             ],
         ),
@@ -253,8 +253,8 @@ def test_the_threshold_is_a_calibration_score(values, accuracy):
         ([0.5] * 9, 0.9999999, None, ["accuracy = 0.9999999 cannot"]),
     ],
 )
-def test_what_cannot_be_promised(scores, accuracy, delta, said):
-    with pytest.raises(UnreachableError, match="cannot be promised") as error:
+def test_what_cannot_be_guaranteed(scores, accuracy, delta, said):
+    with pytest.raises(UnreachableError, match="cannot be guaranteed") as error:
         threshold(np.array(scores), accuracy, delta=delta)
     for words in said:
         assert words in str(error.value)

@@ -119,10 +119,10 @@ def test_the_guarantee_of_lists_says_that_it_was_tested() -> None:
     ranking, y = lists(400, 0.99, 3)
     model = sl.SplitConformal("lac", temperature=None).fit(ranking, y)
     tested = "; that it can be reached is shown with confidence 0.95"
-    assert model.predict_set(ranking, accuracy=0.8).promise.endswith(tested)
-    assert tested not in model.predict_set(ranking, accuracy=0.8, delta=0.1).promise
+    assert model.predict_set(ranking, accuracy=0.8).guarantee.endswith(tested)
+    assert tested not in model.predict_set(ranking, accuracy=0.8, delta=0.1).guarantee
     model.set_params(on_unreachable="all")
-    assert tested not in model.predict_set(ranking, accuracy=0.8).promise
+    assert tested not in model.predict_set(ranking, accuracy=0.8).guarantee
 
 
 def test_every_label_is_a_guarantee_without_a_test() -> None:
@@ -194,8 +194,8 @@ def test_the_path_counts_unknown_labels_as_misses() -> None:
     unknown = np.where(np.arange(400) < 100, 9, y)
     with pytest.warns(UserWarning, match="count as misses"):
         path.calibrate(scores + 1e-3, unknown)
-    assert path._judged is not None
-    assert path._judged.hits[0] == 300
+    assert path._path_calibration is not None
+    assert path._path_calibration.hits[0] == 300
 
 
 def test_rows_of_classes_that_are_not_named_are_not_learned_from() -> None:

@@ -65,7 +65,7 @@ NAMES = [
 
 @cache
 def compared() -> sl.Comparison:
-    """Every kind of method: re-scoring, nested, tuned, paths, by class, without a promise."""
+    """Every kind of method: re-scoring, nested, tuned, paths, by class, without a guarantee."""
     methods: dict[str, sl.SetPredictor] = {
         "LAC": sl.SplitConformal("lac"),
         "Shortlister": shortlister(),

@@ -72,12 +72,12 @@ def model(**given: object) -> tuple[sl.SplitConformal, np.ndarray, np.ndarray]:
     return fitted.fit(scores[:600], y[:600]), scores[600:], y[600:]
 
 
-def test_the_promise_against_what_was_kept() -> None:
+def test_the_guarantee_against_what_was_kept() -> None:
     lac, scores, y = model()
     ax = lac.plot_guarantee(scores, y, ax=axes())
-    promised, kept = ax.lines
+    guaranteed, kept = ax.lines
     levels = np.asarray(kept.get_xdata())
-    np.testing.assert_array_equal(promised.get_xdata(), promised.get_ydata())
+    np.testing.assert_array_equal(guaranteed.get_xdata(), guaranteed.get_ydata())
     expected = []
     for accuracy in TARGETS:
         try:
@@ -112,12 +112,12 @@ def test_limits_hold_as_often_as_they_say() -> None:
     assert sum(outside) <= 8  # 3 are expected; more than 8 come about once in 300 times
 
 
-def test_a_path_promises_with_a_probability() -> None:
+def test_a_path_guarantees_with_a_probability() -> None:
     scores, y = draw(900, n=6)
     path = sl.CardinalityPath(
         cost_weights=[0.5, 0.05, 0.005], inputs="scores", width=8, max_epochs=2, progress=False
     ).fit(scores[:300], y[:300])
-    with pytest.raises(ValueError, match="is not calibrated, and promises no accuracy"):
+    with pytest.raises(ValueError, match="is not calibrated, and guarantees no accuracy"):
         path.plot_guarantee(scores[600:], y[600:])
     path.calibrate(scores[300:600], y[300:600])
     ax = path.plot_guarantee(scores[600:], y[600:], accuracies=[0.6, 0.7], ax=axes())

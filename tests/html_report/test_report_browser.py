@@ -105,8 +105,8 @@ def check(tab: Tab) -> None:
     sizes = "[...document.querySelectorAll('#examples > li')].map(li => +li.dataset.size)"
     if point.lists or method.order:
         assert tab.run(sizes) == list(point.sizes)
-    promised = "is promised" in tab.text("#told")
-    assert promised == point.promised
+    guaranteed = "is guaranteed" in tab.text("#told")
+    assert guaranteed == point.guaranteed
 
 
 def test_it_begins_where_python_says(tab: Tab) -> None:
@@ -266,7 +266,7 @@ def test_without_scripts_the_words_are_there(tab: Tab, window: tuple[Tab, Path])
         tab.goto(window[1])
         words = shown()
         assert "need JavaScript" in words
-        assert "What is not promised" in words
+        assert "What is not guaranteed" in words
         assert "mean size at accuracy" in words
         assert "labels in a list, on average" not in words  # nothing that does not work
     finally:

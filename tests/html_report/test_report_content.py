@@ -23,7 +23,7 @@ from shortlist.html_report import content as _content
 from shortlist.html_report.confusion import confused_groups, hardest_classes
 from shortlist.html_report.content import Content, Method, Point, content_of, size_bins
 from shortlist.html_report.examples import LISTED, example_rows
-from shortlist.html_report.operating_points import TARGETS, can_promise
+from shortlist.html_report.operating_points import TARGETS, can_guarantee
 from shortlist.html_report.single_model import judge
 from shortlist.metrics import class_accuracy
 from shortlist.sets import PredictionSets
@@ -38,12 +38,12 @@ def methods_of(said: Content) -> list[tuple[str, Method]]:
     return list(zip(said.found._fitted, said.methods, strict=True))
 
 
-def promised_sets(found: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
+def guaranteed_sets(found: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
     """What `predict_set` itself gives."""
     fitted = found._fitted[name]
     ranking, _, x = fitted.judged
     model = fitted.model(accuracy)
-    if not can_promise(model):
+    if not can_guarantee(model):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -74,9 +74,9 @@ def test_every_point_is_what_predict_set_gives(name: str) -> None:
     y = found._fitted[name].judged[1]
     made = 0
     for accuracy, at in zip(said.accuracies, method.at, strict=True):
-        sets = promised_sets(found, name, accuracy)
+        sets = guaranteed_sets(found, name, accuracy)
         point = method.points[at] if at >= 0 else None
-        assert (sets is not None) == (point is not None and point.promised)
+        assert (sets is not None) == (point is not None and point.guaranteed)
         if sets is None or point is None:
             continue
         made += 1
@@ -89,10 +89,10 @@ def test_every_point_is_what_predict_set_gives(name: str) -> None:
         shares = class_accuracy(sets, y)
         for k, label in enumerate(said.classes):
             assert 1 - point.missed[k] / said.class_rows[k] == pytest.approx(shares[label])
-    assert (made > 0) == bool(method.promise) == (name != "fixed")
+    assert (made > 0) == bool(method.guarantee) == (name != "fixed")
 
 
-def test_without_a_promise_it_is_the_cheapest_point_of_the_curve_that_gets_there() -> None:
+def test_without_a_guarantee_it_is_the_cheapest_point_of_the_curve_that_gets_there() -> None:
     said = content()
     seen = 0
     for name, method in methods_of(said):
@@ -102,7 +102,7 @@ def test_without_a_promise_it_is_the_cheapest_point_of_the_curve_that_gets_there
             reached = curve.accuracy >= accuracy
             if at < 0:
                 assert not reached.any()
-            elif not method.points[at].promised:
+            elif not method.points[at].guaranteed:
                 point = method.points[at]
                 seen += 1
                 assert point.hits / said.rows >= accuracy
@@ -133,12 +133,12 @@ def test_at_the_accuracies_of_the_table_it_says_what_the_table_says() -> None:
         for accuracy in said.found.accuracies:
             one, i = said.found.at(name, accuracy), said.accuracies.index(accuracy)
             assert method.size[i] == pytest.approx(one.size, nan_ok=True)
-            if math.isnan(one.promised_accuracy):
+            if math.isnan(one.guaranteed_accuracy):
                 continue
             point = method.points[method.at[i]]
-            assert point.promised
-            assert point.hits / said.rows == one.promised_accuracy
-            assert point.labels / said.rows == one.promised_size
+            assert point.guaranteed
+            assert point.hits / said.rows == one.guaranteed_accuracy
+            assert point.labels / said.rows == one.guaranteed_size
             assert point.counts[said.bins.index((1, 1))] / said.rows == one.single_share
             shares = [1 - m / n for m, n in zip(point.missed, said.class_rows, strict=True) if n]
             assert min(shares) == pytest.approx(one.worst_class)
@@ -175,8 +175,8 @@ def test_sizes_and_bands_are_the_curves() -> None:
         assert accuracies[-1] == best.accuracy[-1]
 
 
-def test_what_stands_behind_a_promise() -> None:
-    by = {name: method.promise for name, method in methods_of(content())}
+def test_what_stands_behind_a_guarantee() -> None:
+    by = {name: method.guarantee for name, method in methods_of(content())}
     assert by["LAC"] == by["Shortlister"] == "by 150 calibration rows"
     assert by["<b>path</b>"] == "with probability 0.95 by 150 calibration rows"
     assert by["by class"] == "for each class by 150 calibration rows"
@@ -304,7 +304,7 @@ def test_examples_have_the_lists_that_predict_set_gives(name: str) -> None:
     index = ranking.classes.encode(y).numpy()
     assert [label for _, label in said.examples] == index[shown].tolist()
     for i in range(0, len(said.accuracies), 7):
-        sets = promised_sets(said.found, name, said.accuracies[i])
+        sets = guaranteed_sets(said.found, name, said.accuracies[i])
         if sets is None:
             continue
         point = method.points[method.at[i]]
@@ -317,7 +317,7 @@ def test_examples_have_the_lists_that_predict_set_gives(name: str) -> None:
             assert point.held[e] == (index[shown[e]] in codes[a:b])
 
 
-def test_examples_of_methods_without_a_promise_are_prefixes_too() -> None:
+def test_examples_of_methods_without_a_guarantee_are_prefixes_too() -> None:
     said = content()
     method = dict(methods_of(said))["fixed"]
     ranking = said.found._fitted["fixed"].judged[0]
@@ -366,7 +366,7 @@ def test_lists_of_candidates() -> None:
     said = content_of(sl.compare(lists, y, methods=methods))
     method = said.methods[0]
     last = method.points[method.at[-1]]
-    assert last.promised
+    assert last.guaranteed
     assert last.labels == 8 * said.rows  # every label, listed or not
     assert last.hits == said.rows
     assert said.methods[1].at[-1] == -1  # the lists end before
@@ -380,7 +380,7 @@ def test_torch_rows() -> None:
     assert (said.hardest, said.groups) == (same.hardest, same.groups)
 
 
-def test_with_too_many_rows_for_bands_only_promised_lists_are_known() -> None:
+def test_with_too_many_rows_for_bands_only_guaranteed_lists_are_known() -> None:
     found = sl.compare(
         *draw(300, n=6, seed=3), methods={"LAC": sl.SplitConformal(), "fixed": sl.FixedSelector()}
     )
@@ -391,8 +391,8 @@ def test_with_too_many_rows_for_bands_only_promised_lists_are_known() -> None:
     lac, fixed = said.methods
     assert fixed.points == []
     assert set(fixed.at) == {-1}
-    assert all(point.promised for point in lac.points)
-    expected = [(p.hits, p.labels, p.counts) for p in whole.methods[0].points if p.promised]
+    assert all(point.guaranteed for point in lac.points)
+    expected = [(p.hits, p.labels, p.counts) for p in whole.methods[0].points if p.guaranteed]
     assert [(p.hits, p.labels, p.counts) for p in lac.points] == expected
     assert np.isnan(lac.low).all()
     np.testing.assert_array_equal(lac.size, whole.methods[0].size)
@@ -401,8 +401,8 @@ def test_with_too_many_rows_for_bands_only_promised_lists_are_known() -> None:
 def test_nothing_calibrated() -> None:
     scores, y = draw(300, n=6)
     said = content_of(sl.compare(scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None))
-    assert said.methods[0].promise == ""
-    assert not any(point.promised for point in said.methods[0].points)
+    assert said.methods[0].guarantee == ""
+    assert not any(point.guaranteed for point in said.methods[0].points)
     assert said.hardest
     assert said.methods[0].order
 
@@ -415,15 +415,15 @@ def test_a_model_by_itself() -> None:
     assert found.words == "300 rows to calibrate, 100 to test, 5 classes"
     sets = model.predict_set(test_scores, test_x, accuracy=0.9)
     one = found.at("aps", 0.9)
-    assert one.promised_accuracy == sets.accuracy(test_y)
-    assert one.promised_size == sets.mean_size
+    assert one.guaranteed_accuracy == sets.accuracy(test_y)
+    assert one.guaranteed_size == sets.mean_size
     assert one.size == model.frontier(test_scores, test_y, test_x).size_at(0.9)
     assert math.isnan(one.fit_seconds)
     top_k = sl.FixedSelector().fit(test_scores, test_y, classes=HOSTILE)
     expected = top_k.frontier(test_scores, test_y).size_at([0.8, 0.9])
     fixed = [found.at("lists of one length", a).size for a in (0.8, 0.9)]
     np.testing.assert_allclose(fixed, expected)
-    assert content_of(found).methods[0].promise == "by 300 calibration rows"
+    assert content_of(found).methods[0].guarantee == "by 300 calibration rows"
     assert list(judge(top_k, test_scores, test_y).curves) == ["fixed"]
 
 

@@ -20,7 +20,7 @@ from shortlist.html_report import content as _content
 from shortlist.html_report import report_comparison
 from shortlist.html_report.content import content_of
 from shortlist.html_report.page import embedded, page
-from shortlist.html_report.prose import in_short, percent, promises
+from shortlist.html_report.prose import guarantees, in_short, percent
 
 PACKAGE = Path(sl.__file__).parent / "html_report"
 
@@ -195,10 +195,10 @@ def test_the_table_is_that_of_compare() -> None:
     assert len(table) == len(found.curves)
     for name, row in zip(found.curves, table, strict=True):
         one = found.at(name, 0.95)
-        sizes = [found.at(name, a).size for a in found.accuracies] + [one.promised_size]
+        sizes = [found.at(name, a).size for a in found.accuracies] + [one.guaranteed_size]
         shown = [row[1], row[2], row[4]]
         assert shown == ["–" if math.isnan(v) else f"{v:.3f}" for v in sizes]
-        shares = [one.promised_accuracy, one.worst_class, one.single_share]
+        shares = [one.guaranteed_accuracy, one.worst_class, one.single_share]
         expected = ["–" if math.isnan(v) else f"{100 * v:.1f}%" for v in shares]
         assert [row[3], row[6], row[7]] == expected
     assert "nan" not in re.sub(r"<script.*", "", text(), flags=re.S).lower().split()
@@ -216,23 +216,23 @@ def test_in_short() -> None:
     assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in words
 
 
-def test_what_is_promised_in_words() -> None:
-    said = promises(content_of(compared()))
-    first = " ".join(said["What is promised"])
-    assert "promised by 150 calibration rows" in first
+def test_what_is_guaranteed_in_words() -> None:
+    said = guarantees(content_of(compared()))
+    first = " ".join(said["What is guaranteed"])
+    assert "guaranteed by 150 calibration rows" in first
     # The accuracy on all new rows is Beta(143, 8): its standard deviation, in percent.
     assert "typically by 2 percentage points" in first
-    assert "No promise here: fixed." in first
+    assert "No guarantee here: fixed." in first
     one = compared().at("Shortlister", 0.95)
-    error = math.sqrt(one.promised_accuracy * (1 - one.promised_accuracy) / 150)
+    error = math.sqrt(one.guaranteed_accuracy * (1 - one.guaranteed_accuracy) / 150)
     kept = (
-        f"95% promised: Shortlister’s lists held the right label in "
-        f"{100 * one.promised_accuracy:.1f}% of the 150 test rows (standard error "
-        f"{100 * error:.2g} percentage points), with {one.promised_size:.2f} labels on average"
+        f"95% guaranteed: Shortlister’s lists held the right label in "
+        f"{100 * one.guaranteed_accuracy:.1f}% of the 150 test rows (standard error "
+        f"{100 * error:.2g} percentage points), with {one.guaranteed_size:.2f} labels on average"
     )
     (line,) = (line for line in said["What was kept"] if line.startswith(kept))
-    assert ("as may happen by chance" in line) == (one.promised_accuracy < 0.95)
-    warned = " ".join(said["What is not promised"])
+    assert ("as may happen by chance" in line) == (one.guaranteed_accuracy < 0.95)
+    warned = " ".join(said["What is not guaranteed"])
     for word in ("Single rows", "Changed data", "length of the lists", "partly lucky"):
         assert word in warned
     how = " ".join(said["How it was measured"])
@@ -240,20 +240,20 @@ def test_what_is_promised_in_words() -> None:
 
 
 def test_where_too_few_rows_calibrate_it_says_so() -> None:
-    said = promises(content_of(plain()))
-    assert "99% could not be promised." in said["What was kept"]  # by 52 rows
-    assert any(words.startswith("98% promised: LAC’s lists") for words in said["What was kept"])
+    said = guarantees(content_of(plain()))
+    assert "99% could not be guaranteed." in said["What was kept"]  # by 52 rows
+    assert any(words.startswith("98% guaranteed: LAC’s lists") for words in said["What was kept"])
 
 
-def test_without_calibration_nothing_is_promised() -> None:
+def test_without_calibration_nothing_is_guaranteed() -> None:
     scores, y = (part[:200] for part in rows(200, 5)[:2])
     found = sl.compare(
         scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None, classes=HOSTILE
     )
-    said = promises(content_of(found))
-    assert said["What is promised"][0].startswith("Nothing:")
+    said = guarantees(content_of(found))
+    assert said["What is guaranteed"][0].startswith("Nothing:")
     assert "What was kept" not in said
-    assert len(said["What is not promised"]) == 2
+    assert len(said["What is not guaranteed"]) == 2
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.95, "95%"), (0.999, "99.9%"), (0.29, "29%")])
@@ -389,7 +389,7 @@ def test_a_report_needs_neither_matplotlib_nor_pandas() -> None:
         assert not re.search(r"^(?:import|from) (?:matplotlib|pandas|plotly)", source, re.M)
 
 
-def test_a_promise_that_chance_does_not_break() -> None:
+def test_a_guarantee_that_chance_does_not_break() -> None:
     """Rows of another kind: their labels have nothing to do with the scores."""
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.ones(6) * 0.2, 900)
@@ -401,5 +401,5 @@ def test_a_promise_that_chance_does_not_break() -> None:
         methods={"LAC": sl.SplitConformal("lac")},
         accuracies=[0.9],
     )
-    said = " ".join(promises(content_of(found))["What was kept"])
+    said = " ".join(guarantees(content_of(found))["What was kept"])
     assert "less than chance explains" in said

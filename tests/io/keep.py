@@ -1,4 +1,4 @@
-"""Write the models that must load for ever: `python tests/saving/keep.py`, once for a version of
+"""Write the models that must load for ever: `python tests/io/keep.py`, once for a version of
 the format. What is there already stays as it is."""
 
 from __future__ import annotations

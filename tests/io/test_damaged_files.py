@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 def run(count: int, seed: int, timeout: float) -> dict[str, object]:
     """Mutations in a process of their own: its audit hook cannot be taken away again."""
-    command = [sys.executable, str(HERE.parent / "cli" / "fuzz_commands.py"), str(count), str(seed)]
+    command = [sys.executable, str(HERE.parent / "fuzz_commands.py"), str(count), str(seed)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]

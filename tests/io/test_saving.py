@@ -89,7 +89,7 @@ def test_a_loaded_model_goes_on_calibrates_and_draws(zoo, tmp_path):
         curve.mean_size, zoo["shortlister"].frontier(NEW, TEST.y, NEW_X).mean_size
     )
     model.calibrate(NEW, TEST.y, NEW_X)
-    assert "300 calibration rows" in model.predict_set(NEW, NEW_X, accuracy=0.9).promise
+    assert "300 calibration rows" in model.predict_set(NEW, NEW_X, accuracy=0.9).guarantee
     with pytest.warns(UserWarning, match="among those that fit learned"):
         model.calibrate(SCORES, Y, X)  # it remembers them
     p = sl.load(zoo["raps"].save(tmp_path / "raps")).p_values(NEW)
@@ -234,7 +234,7 @@ def test_the_document_tells_what_is_inside(zoo, tmp_path):
     assert document["type"] == "Shortlister"
     assert document["parameters"]["width"] == 8
     assert document["classes"] == ["0", "1", "2", "3", "4", "5"]
-    assert "100 calibration rows" in document["promise"]
+    assert "100 calibration rows" in document["guarantee"]
     assert document["data"]["distinct_rows"] == 300
     assert set(os.listdir(tmp_path / "model")) == {"model.json", "weights.safetensors"}
     about = inspect(tmp_path / "model")

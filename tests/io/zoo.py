@@ -34,7 +34,7 @@ class Entry:
 
 def _sets(model, *given, **point):
     sets = model.predict_set(*given, **point)
-    return sets.labels(), sets.promise
+    return sets.labels(), sets.guarantee
 
 
 def _scores_only(**point):

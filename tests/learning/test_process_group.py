@@ -13,7 +13,12 @@ import torch
 from torch import distributed, multiprocessing
 
 import shortlist as sl
-from shortlist.learning.process_group import Alone, Group, fitting_together, together
+from shortlist.learning.process_group import (
+    ProcessGroup,
+    SingleProcess,
+    current_group,
+    use_process_group,
+)
 
 DATA = sl.datasets.gaussian(9000, 0.25, n_classes=8, dimension=6, seed=5)
 LEARN, NEW = slice(0, 6000), slice(6000, 9000)
@@ -37,12 +42,13 @@ def _fit(rank: int, port: int, folder: str) -> None:
     distributed.init_process_group("gloo", address, rank=rank, world_size=2)
     mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # not of equal size
     found = {}
-    with fitting_together(Group()):
-        sums = together().sum(torch.tensor([1.0, rank]))
-        rows = together().gather(torch.full((1 + rank, 2), rank))
+    with use_process_group(ProcessGroup()):
+        sums = current_group().sum(torch.tensor([1.0, rank]))
+        rows = current_group().gather(torch.full((1 + rank, 2), rank))
         found["collectives"] = (
-            sums.tolist(), rows.tolist(), together().total(rank + 3), together().least(rank + 3),
-            together().largest(rank + 3), together().share(f"of {rank}"),
+            sums.tolist(), rows.tolist(), current_group().sum(rank + 3),
+            current_group().min(rank + 3),
+            current_group().max(rank + 3), current_group().broadcast(f"of {rank}"),
         )  # fmt: skip
         for name, model in MODELS.items():
             x = None if name in ("no features", "LAC") else X[mine]
@@ -69,16 +75,20 @@ def alone(name: str) -> sl.SetPredictor:
 
 def test_one_process_gets_back_what_it_gives() -> None:
     x = torch.arange(3.0)
-    assert together().sum(x) is x
-    assert together().gather(x) is x
-    assert (together().total(5), together().share("this"), together().store("a")) == (
+    assert current_group().sum(x) is x
+    assert current_group().gather(x) is x
+    assert (
+        current_group().sum(5),
+        current_group().broadcast("this"),
+        current_group().store("a"),
+    ) == (
         5,
         "this",
         None,
     )
-    with fitting_together(group := Alone()):
-        assert together() is group
-    assert together() is not group
+    with use_process_group(group := SingleProcess()):
+        assert current_group() is group
+    assert current_group() is not group
 
 
 def test_sums_and_rows_of_all(fitted) -> None:

@@ -19,9 +19,18 @@ from torch import Tensor, nn
 
 import shortlist as sl
 from shortlist._utils import scratch as _scratch
-from shortlist._utils.lazy import Made, entries, large, on, side_by_side, some, stored
+from shortlist._utils.lazy import (
+    LazyMatrix,
+    gather_columns,
+    hstack,
+    is_large_matrix,
+    materialize,
+    take_rows,
+    to_device,
+)
 from shortlist.io.rows import Rows, read_rows
-from shortlist.learning import training, windows as _windows
+from shortlist.learning import training
+from shortlist.learning import windows as _windows
 from shortlist.learning.networks import Stack, Standardize, perceptron
 from shortlist.learning.settings import Training, seeded
 from shortlist.learning.training import train
@@ -131,7 +140,7 @@ def trained(
     network: nn.Module = Stack(prototype, 3) if folds else prototype
     train(
         network,
-        Made(len(x), lambda rows: x[rows]) if made else x,
+        LazyMatrix(len(x), lambda rows: x[rows]) if made else x,
         [y, torch.arange(len(y))],
         record,
         SETTINGS,
@@ -192,25 +201,27 @@ def test_a_made_matrix_is_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(len(x[rows]))
         return x[rows]
 
-    made = Made(100, make, wide=1 << 17)  # eight rows at a time
+    made = LazyMatrix(100, make, wide=1 << 17)  # eight rows at a time
     for rows in (slice(None), slice(7, 50), torch.tensor([3, 99, 3]), torch.tensor([[1, 2]])):
         assert torch.equal(made[rows], x[rows])
     assert max(asked) == 8
     assert (len(made), made.shape, made.dtype) == (100, x.shape, x.dtype)
-    assert on(made, torch.device("cpu")) is made
-    assert large(made)
-    assert not large(x)
+    assert to_device(made, torch.device("cpu")) is made
+    assert is_large_matrix(made)
+    assert not is_large_matrix(x)
 
 
 def test_tables_of_many_rows_are_those_of_few(small_window: Path) -> None:
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     z = torch.randn(50, 2, generator=torch.Generator().manual_seed(1)).double()
     rows, columns = torch.tensor([4, 1, 30]), torch.arange(50) % 5
-    both = side_by_side(some(x, torch.arange(50)), z)
-    assert isinstance(both, Made)
-    assert torch.equal(some(both, rows)[:], torch.cat([x, z], dim=1)[rows])
-    assert torch.equal(stored(both), torch.cat([x, z], dim=1))
-    assert torch.equal(entries(both, columns), stored(both).gather(1, columns[:, None])[:, 0])
+    both = hstack(take_rows(x, torch.arange(50)), z)
+    assert isinstance(both, LazyMatrix)
+    assert torch.equal(take_rows(both, rows)[:], torch.cat([x, z], dim=1)[rows])
+    assert torch.equal(materialize(both), torch.cat([x, z], dim=1))
+    assert torch.equal(
+        gather_columns(both, columns), materialize(both).gather(1, columns[:, None])[:, 0]
+    )
     assert list(small_window.iterdir()) == []  # the file of the table has no name
 
 
@@ -222,11 +233,11 @@ def test_means_and_neighbours_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(_scratch, "IN_MEMORY", 0)
     monkeypatch.setattr("shortlist._utils.arrays.BLOCK_ELEMENTS", 1000)
     monkeypatch.setattr("shortlist.predictors.shortlister.neighbours.MOST_ROWS", 700)
-    parts = Standardize.of(Made(len(x), lambda rows: x[rows]))
+    parts = Standardize.of(LazyMatrix(len(x), lambda rows: x[rows]))
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.scale, whole.scale)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    some_near = Neighbours(parts, 12).fit(some(x, order), y[order], seed=0)
+    some_near = Neighbours(parts, 12).fit(take_rows(x, order), y[order], seed=0)
     assert near.root is not None
     torch.testing.assert_close(some_near.root, near.root)
     assert torch.equal(some_near.index, some_near.index.sort().values)
@@ -460,9 +471,9 @@ def test_the_shell_fits_a_path_on_some_rows_of_large_arrays(
     rows = Rows(scores, y=y, features=x, feature_names=feature_names)
     path = sl.CardinalityPath(cost_weights=[0.1], max_epochs=2, width=8)
     _fitted(path, rows, None, 0.25, 0)
-    plain = path._judged
+    plain = path._path_calibration
     request.getfixturevalue("small_window")
     again = replace(rows, scores=np.array(scores))
     _fitted(path, again, None, 0.25, 0)
-    assert path._judged.rows == plain.rows == 150
-    assert abs(path._judged.hits[0] - plain.hits[0]) < 25
+    assert path._path_calibration.rows == plain.rows == 150
+    assert abs(path._path_calibration.hits[0] - plain.hits[0]) < 25

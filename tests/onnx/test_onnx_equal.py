@@ -231,9 +231,9 @@ def test_path(network, tmp_path):
             fixed = path.export_onnx(tmp_path / f"{member}.onnx", cost_weight=weight)
             check(sets, run(fixed, feeds), edges)
     member, _ = path._chosen(None, 0.7, 0.05)
-    promised = path.export_onnx(tmp_path / "promised.onnx", accuracy=0.7)
+    guaranteed = path.export_onnx(tmp_path / "guaranteed.onnx", accuracy=0.7)
     sets = path.predict_set(scores, x, accuracy=0.7)
-    check(sets, run(promised, feeds), choice_edges(path, scores, x, member)[1])
+    check(sets, run(guaranteed, feeds), choice_edges(path, scores, x, member)[1])
 
 
 # Ranked candidates
@@ -316,7 +316,7 @@ def test_by_class_of_candidates_adds_classes_that_need_every_label(tmp_path):
     model = sl.SplitConformal("lac", on_unreachable="all").fit(fit, data("logits").y[:FIT])
     point = {"accuracy": 0.8, "by": "class"}
     check_nested(model, "logits", tmp_path / "m.onnx", rows=new, feeds=feeds, **point)
-    assert "every label" in model.predict_set(new, **point).promise
+    assert "every label" in model.predict_set(new, **point).guarantee
 
 
 def test_by_group(tmp_path):
@@ -338,7 +338,7 @@ def test_by_group(tmp_path):
 
 
 @pytest.mark.parametrize("depth", [CLASSES, 5])
-def test_every_label_where_nothing_less_is_promised(depth, tmp_path):
+def test_every_label_where_nothing_less_is_guaranteed(depth, tmp_path):
     scores, y, _ = data("logits").fit
     fit = sl.Ranking.from_scores(scores, depth=depth)
     new = sl.Ranking.from_scores(data("logits").new[0], depth=depth)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx import helper
 
-from shortlist._utils.ordering import order
+from shortlist._utils.ordering import sort_labels
 from shortlist.conformal.envelope import slopes as slopes_by_torch
 from shortlist.learning.networks import Standardize
 from shortlist.onnx.graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value, element_type
@@ -90,7 +90,7 @@ def test_ties_go_to_the_highest_label(depth, dtype):
     asked = graph.input("scores", np.dtype(dtype), ["rows", 40])
     ranked = Ranked.of_scores(graph, asked, 40, depth)
     found = value_of(graph, ranked.labels, scores=scores)
-    assert (found == order(torch.tensor(scores), depth).numpy()).all()
+    assert (found == sort_labels(torch.tensor(scores), depth).numpy()).all()
 
 
 def test_compact_keeps_the_order():

@@ -72,7 +72,7 @@ def test_inputs_outputs_and_metadata_of_a_shortlister(shortlister, tmp_path):
     }
     scores, x = data("logits").new
     sets = shortlister.predict_set(scores, x, accuracy=0.9, delta=0.1)
-    assert metadata["promise"] == sets.promise
+    assert metadata["guarantee"] == sets.guarantee
     assert json.loads(metadata["classes"]) == list(range(CLASSES))
     assert json.loads(metadata["operating_point"]) == {
         "accuracy": 0.9,
@@ -121,7 +121,7 @@ def test_only_as_many_columns_as_the_largest_set_has(tmp_path):
     _, outputs, metadata, _ = interface(model.export_onnx(tmp_path / "m.onnx"))
     assert outputs["labels"] == (INT, ["rows", 3])
     assert json.loads(metadata["operating_point"]) == {"member": 0}
-    assert metadata["promise"] == model.predict_set(scores).promise
+    assert metadata["guarantee"] == model.predict_set(scores).guarantee
 
 
 def test_features_that_no_stage_uses_are_no_input(tmp_path):
@@ -144,12 +144,12 @@ def test_the_table_of_thresholds_is_what_predict_set_uses(lac, tmp_path):
     assert max(dict(json.loads(metadata["thresholds"]))) == 0.98
 
 
-def test_a_threshold_as_an_input_where_nothing_is_promised(tmp_path):
+def test_a_threshold_as_an_input_where_nothing_is_guaranteed(tmp_path):
     apart = sl.Shortlister(calibration=None, rescore=False, learn_sizes=False)
     apart.fit(*data("logits").fit)
     _, _, metadata, _ = interface(apart.export_onnx(tmp_path / "1.onnx"))
     assert json.loads(metadata["thresholds"]) == []
-    assert metadata["promise"] == "that of the input threshold; no accuracy is promised"
+    assert metadata["guarantee"] == "that of the input threshold; no accuracy is guaranteed"
     changed = sl.SplitConformal("lac").fit(*data("logits").fit[:2]).set_params(allow_empty=True)
     with pytest.raises(ValueError, match="allow_empty = True, but it was False at calibration"):
         changed.export_onnx(tmp_path / "2.onnx")
@@ -311,7 +311,7 @@ def test_operating_points_that_a_model_has_not(lac, shortlister, path_of_selecto
         shortlister.export_onnx(target, delta=0.1)
     with pytest.raises(ValueError, match="mean_size = 2: a CardinalityPath takes accuracy, delta"):
         path_of_selectors.export_onnx(target, mean_size=2)
-    with pytest.raises(ValueError, match="can be promised after calibrate"):
+    with pytest.raises(ValueError, match="can be guaranteed after calibrate"):
         path_of_selectors.export_onnx(target, accuracy=0.9)
     with pytest.raises(ValueError, match=r"cost_weight = 0.3 was not trained; one of: 0.5, 0.1"):
         path_of_selectors.export_onnx(target, cost_weight=0.3)
@@ -326,14 +326,14 @@ def test_operating_points_that_a_model_has_not(lac, shortlister, path_of_selecto
     apart = sl.Shortlister(calibration=None, max_epochs=1, folds=2, width=8).fit(scores, y, x)
     with pytest.raises(ValueError, match="Shortlister is not calibrated"):
         apart.export_onnx(target, accuracy=0.9)
-    with pytest.raises(ValueError, match=r"accuracy = 0.99999 cannot be promised"):
+    with pytest.raises(ValueError, match=r"accuracy = 0.99999 cannot be guaranteed"):
         lac.export_onnx(target, accuracy=0.99999)
     with pytest.raises(
         ValueError, match="dtype must be one of 'float32', 'float64'; got 'float16'"
     ):
         lac.export_onnx(target, dtype="float16")
     assert not list(tmp_path.iterdir())
-    apart.export_onnx(target, cost_weight=0.1)  # promises nothing, and needs no calibration
+    apart.export_onnx(target, cost_weight=0.1)  # guarantees nothing, and needs no calibration
 
 
 def test_lists_of_candidates(lac, tmp_path):

@@ -18,8 +18,7 @@ import pytest
 from small_study import CLASSES, TINY, write_feature_files
 
 import shortlist as sl
-from shortlist.paper import FIGURES, Report, run
-from shortlist.paper import runner
+from shortlist.paper import FIGURES, Report, run, runner
 from shortlist.paper.figures import LOSSES
 from shortlist.paper.results import COLUMNS
 from shortlist.paper.tasks import CLASSIFIER_EPOCHS, Scored, Task, solve, weak_features

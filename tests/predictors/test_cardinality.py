@@ -88,8 +88,8 @@ def test_the_sets_are_the_best_labels_of_the_chosen_size(learn: Problem, unseen:
     order = np.argsort(-unseen.scores, axis=1)
     for i, labels in enumerate(sets.labels()):
         assert labels == order[i, : FAMILY.k[choice[i]]].tolist()
-    assert "cost_weight = 0.1" in sets.promise
-    assert "no accuracy is promised" in sets.promise
+    assert "cost_weight = 0.1" in sets.guarantee
+    assert "no accuracy is guaranteed" in sets.guarantee
 
 
 def test_the_cost_is_the_users(learn: Problem, unseen: Problem) -> None:
@@ -485,7 +485,7 @@ def test_clone_and_parameters(learn: Problem) -> None:
     copied.set_params(cost_weight=0.7, loss="log")
     assert copied.get_params()["cost_weight"] == 0.7
     # What was learned stays until the next fit.
-    assert "cost_weight = 0.1" in copied.predict_set(learn.scores).promise
+    assert "cost_weight = 0.1" in copied.predict_set(learn.scores).guarantee
     assert "gce" in repr(model)
 
 

@@ -603,19 +603,19 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:
     assert model.predict_set(X) == before
 
 
-def test_a_promise_for_each_group() -> None:
+def test_a_guarantee_for_each_group() -> None:
     x, y = shuffle(*load_digits(return_X_y=True), random_state=0)  # writers come one by one
     odd = np.where(y % 2 == 1, "odd", "even")
     method = sl.Shortlister(rescore=False, learn_sizes=False)
     model = wrap(GaussianNB(), method=method).fit(x[:1200], y[:1200], groups=odd[:1200])
     sets = model.predict_set(x[1200:], accuracy=0.9, by="group", groups=odd[1200:])
-    assert sets.promise.startswith("accuracy >= 0.9 promised for each group by 300")
+    assert sets.guarantee.startswith("accuracy >= 0.9 guaranteed for each group by 300")
     for group in ("odd", "even"):
         rows = odd[1200:] == group
         assert sets[np.flatnonzero(rows)].accuracy(y[1200:][rows]) > 0.86
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.fit(x, y, groups=odd[:-1])
-    with pytest.raises(ValueError, match="makes no promise by group; leave groups out"):
+    with pytest.raises(ValueError, match="makes no guarantee by group; leave groups out"):
         wrap().fit(x, y, groups=odd)
 
 
@@ -624,14 +624,14 @@ def test_calibrated_anew() -> None:
     method = sl.Shortlister(rescore=False, learn_sizes=False)
     h = LogisticRegression(C=0.001, max_iter=300)
     model = wrap(h, method=method).fit(x[:600], y[:600])
-    assert "by 150 calibration rows" in model.predict_set(x[1400:], accuracy=0.95).promise
+    assert "by 150 calibration rows" in model.predict_set(x[1400:], accuracy=0.95).guarantee
     worse = x + 4 * np.random.default_rng(0).normal(size=x.shape)  # the data have changed
     before = model.predict_set(worse[1400:], accuracy=0.95).accuracy(y[1400:])
     assert model.calibrate(worse[600:1400], y[600:1400]) is model
     sets = model.predict_set(worse[1400:], accuracy=0.95)
-    assert "by 800 calibration rows" in sets.promise
+    assert "by 800 calibration rows" in sets.guarantee
     assert before < 0.91 < sets.accuracy(y[1400:])
-    with pytest.raises(ValueError, match="makes no promise, and cannot be calibrated"):
+    with pytest.raises(ValueError, match="makes no guarantee, and cannot be calibrated"):
         wrap().fit(x, y).calibrate(x, y)
 
 

@@ -1,4 +1,4 @@
-"""The promises, counted: over many draws of the calibration rows, sets hold what they promise.
+"""The guarantees, counted: over many draws of the calibration rows, sets hold what they guarantee.
 
 Standard errors are those of the spread over the draws. The study, `pytest -m study`, repeats the
 first test with 300 draws.
@@ -112,7 +112,7 @@ def test_exact_ties_only_add_accuracy():
 
 
 def test_the_ceiling_would_fall_short():
-    """The rank that the paper prints, one higher, holds less than it promises at small m."""
+    """The rank that the paper prints, one higher, holds less than it guarantees at small m."""
     m, accuracy = 25, 0.9
     scores, y = draw(400, seed=5)
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
@@ -181,7 +181,7 @@ def test_accuracy_within_each_class_or_group(method, by, accuracy):
     error = 3 * found.std(axis=0, ddof=1) / math.sqrt(len(found))
     assert (found.mean(axis=0) >= accuracy - error).all()
     assert (found.mean(axis=0) <= accuracy + 1 / 40 + error).all()  # no part has fewer rows
-    # One threshold for all keeps the promise on average, and breaks it for the hard ones.
+    # One threshold for all keeps the guarantee on average, and breaks it for the hard ones.
     if by == "class" or method != "aps":
         together = by_part(model, None, accuracy, times=10)
         assert together.mean(axis=0).min() < accuracy - 0.05 or by == "group"
@@ -194,16 +194,17 @@ def few_of_some(seed: int = 8) -> tuple[NDArray, NDArray]:
     return scores + 2 * np.eye(6)[y], y
 
 
-def test_where_no_class_has_enough_rows_the_promise_is_for_all_together():
+def test_where_no_class_has_enough_rows_the_guarantee_is_for_all_together():
     y = np.repeat(np.arange(6), 60)
     scores = draw(360, 6, seed=8)[0] + 2 * np.eye(6)[y]
     model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
     with pytest.warns(UserWarning, match="for no class of its own") as caught:
         sets = model.predict_set(scores, accuracy=0.99)
     assert caught[0].filename == __file__
-    assert sets.promise == (
-        "accuracy >= 0.99 promised for all classes together by 360 calibration rows; for no class "
-        "of its own, as too few have the 99 rows that it takes; all 6 classes share one threshold"
+    assert sets.guarantee == (
+        "accuracy >= 0.99 guaranteed for all classes together by 360 calibration rows; for no "
+        "class of its own, as too few have the 99 rows that it takes; all 6 classes share one "
+        "threshold"
     )
     assert sets == model.set_params(by=None).predict_set(scores, accuracy=0.99)
 
@@ -251,7 +252,7 @@ def test_a_mean_size_beyond_the_number_of_classes_is_refused():
         model.predict_set(scores, mean_size=6.5)
 
 
-def test_a_promise_that_takes_more_rows_says_how_many_fit_kept():
+def test_a_guarantee_that_takes_more_rows_says_how_many_fit_kept():
     scores, y = draw(400, 6, seed=8)
     model = sl.SplitConformal("lac", calibration=0.25).fit(scores, y)
     with pytest.raises(
@@ -271,10 +272,10 @@ def test_classes_with_too_few_rows_share_a_threshold():
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="share one threshold"):
         sets = model.predict_set(scores, accuracy=0.95)
-    assert sets.promise == (
-        "accuracy >= 0.95 promised for each class by 540 calibration rows; 4 of 6 classes, with "
-        "fewer than the 19 rows that it takes, share one threshold, and the promise holds for them "
-        "together with the next smallest, if these are needed to make up for what they lack"
+    assert sets.guarantee == (
+        "accuracy >= 0.95 guaranteed for each class by 540 calibration rows; 4 of 6 classes, with "
+        "fewer than the 19 rows that it takes, share one threshold, and the guarantee holds for "
+        "them together with the next smallest, if these are needed to make up for what they lack"
     )
     held = sets.contains(y)
     rare = y >= 2
@@ -298,7 +299,7 @@ def test_no_word_about_sharing_where_all_have_enough():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sets = model.predict_set(scores, accuracy=0.7)
-    assert sets.promise == "accuracy >= 0.7 promised for each class by 540 calibration rows"
+    assert sets.guarantee == "accuracy >= 0.7 guaranteed for each class by 540 calibration rows"
 
 
 def test_the_next_smallest_classes_join_until_there_are_enough():
@@ -312,7 +313,7 @@ def test_the_next_smallest_classes_join_until_there_are_enough():
         model.predict_set(scores, accuracy=0.999)
 
 
-def test_classes_that_share_hold_the_promise_together():
+def test_classes_that_share_hold_the_guarantee_together():
     """Over draws in which three classes of six have too few rows."""
     scores, y = draw(4000, 6, seed=9)
     rng = np.random.default_rng(0)
@@ -339,8 +340,8 @@ def test_groups_that_were_never_seen():
     model = sl.SplitConformal("lac", temperature=None, by="group").fit(scores, y, groups=names)
     with pytest.warns(UserWarning, match=r"no calibration row is of group 'new', 'odd': nothing"):
         sets = model.predict_set(scores[:4], accuracy=0.9, groups=["new", "hard", "odd", "new"])
-    assert sets.promise == (
-        "accuracy >= 0.9 promised for each group by 900 calibration rows; nothing for 'new', "
+    assert sets.guarantee == (
+        "accuracy >= 0.9 guaranteed for each group by 900 calibration rows; nothing for 'new', "
         "'odd', of which there is no calibration row"
     )
     known = model.predict_set(scores[:4], accuracy=0.9, groups=["hard"] * 4)
@@ -378,11 +379,11 @@ def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
         sets = model.predict_set(scores, accuracy=accuracy, delta=delta)
         short += sets.accuracy(y) < accuracy
         plain += model.predict_set(scores, accuracy=accuracy).accuracy(y) < accuracy
-    assert f"with probability {1 - delta:g} by 200 calibration rows" in sets.promise
+    assert f"with probability {1 - delta:g} by 200 calibration rows" in sets.guarantee
     error = 3 * math.sqrt(delta * (1 - delta) / times)
     assert short / times <= delta + error
     assert short / times >= delta / 4  # no more cautious than it needs to be
-    assert plain / times > 0.35  # the promise on average says less
+    assert plain / times > 0.35  # the guarantee on average says less
 
 
 # For a mean size
@@ -401,10 +402,10 @@ def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
         drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
         model.calibrate(scores[drawn], y[drawn])
         sets = model.predict_set(scores, mean_size=size, delta=delta)
-        bound = float(re.search(r"accuracy >= (\S+) with", sets.promise)[1])
+        bound = float(re.search(r"accuracy >= (\S+) with", sets.guarantee)[1])
         sizes.append(sets.mean_size)
         room.append(sets.accuracy(y) - bound)
-    assert sets.promise == (
+    assert sets.guarantee == (
         f"mean size {size:g} aimed at by 101 calibration rows; accuracy >= {bound:g} with "
         f"confidence {1 - delta:g}, certified by 100 others"
     )
@@ -427,7 +428,7 @@ def test_the_rows_that_certify_have_no_part_in_the_choice():
     for size, sets in before.items():
         after = model.predict_set(scores, mean_size=size)
         assert after.labels() == sets.labels()
-        assert after.promise != sets.promise
+        assert after.guarantee != sets.guarantee
     other = y.copy()
     other[order[:100]] = np.random.default_rng(0).integers(6, size=100)
     model.calibrate(scores, other)
@@ -446,7 +447,7 @@ def test_the_smallest_and_the_largest_mean_size(allow_empty):
     if allow_empty:
         empty = model.predict_set(scores, mean_size=0.0)
         assert empty.mean_size == 0
-        assert "accuracy >= 0 with" in empty.promise
+        assert "accuracy >= 0 with" in empty.guarantee
     else:
         assert model.predict_set(scores, mean_size=1.0).sizes.tolist() == [1] * 300
         with pytest.raises(ValueError, match=r"less than the smallest mean size, 1$"):
@@ -459,7 +460,7 @@ def test_a_mean_size_where_every_first_label_is_right():
     model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
     sets = model.predict_set(scores, mean_size=2)
     assert sets.accuracy(y) == 1
-    assert "accuracy >= 0.9418 with confidence 0.95" in sets.promise  # 0.05 ** (1 / 50)
+    assert "accuracy >= 0.9418 with confidence 0.95" in sets.guarantee  # 0.05 ** (1 / 50)
 
 
 def test_what_one_row_can_certify():
@@ -479,7 +480,7 @@ def test_every_level_after_one_calibration():
 
 
 @pytest.mark.parametrize("by", [None, "class"])
-def test_the_advice_of_a_promise_that_cannot_be_made_helps(by):
+def test_the_advice_of_a_guarantee_that_cannot_be_made_helps(by):
     scores, y = draw(30, 3, seed=1)
     model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
     with pytest.raises(sl.conformal.UnreachableError) as error:

@@ -80,7 +80,7 @@ def test_trained_alone_it_is_the_estimator() -> None:
     ours, theirs = head.predict_set(head(scaled), h), model.predict_set(h, x)
     assert ours.labels() == theirs.labels()
     assert len(set(ours.sizes.tolist())) > 1
-    assert ours.promise == theirs.promise
+    assert ours.guarantee == theirs.guarantee
 
 
 def test_end_to_end_it_beats_each_fixed_size() -> None:

@@ -139,9 +139,9 @@ def test_the_default_lambdas(learn: Problem) -> None:
 
 def test_the_operating_point_is_the_constructors_or_the_calls(learn: Problem) -> None:
     model = path(cost_weight=0.3, max_epochs=1).fit(learn.scores, learn.y, learn.x)
-    assert "cost_weight = 0.3" in model.predict_set(learn.scores, learn.x).promise
+    assert "cost_weight = 0.3" in model.predict_set(learn.scores, learn.x).guarantee
     told = model.predict_set(learn.scores, learn.x, cost_weight=0.1)
-    assert "cost_weight = 0.1" in told.promise
+    assert "cost_weight = 0.1" in told.guarantee
     with pytest.raises(ValueError, match=r"cost_weight = 0\.2 was not trained; one of: 1, 0\.3"):
         model.predict_set(learn.scores, learn.x, cost_weight=0.2)
     with pytest.raises(ValueError, match=r"which lambda\?.*one of: 1, 0\.3, 0\.1, 0"):

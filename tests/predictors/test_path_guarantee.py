@@ -1,4 +1,4 @@
-"""A calibrated path keeps the accuracy that it promises, and says so when it cannot."""
+"""A calibrated path keeps the accuracy that it guarantees, and says so when it cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from two_regimes import Problem, make
 
 import shortlist as sl
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.quantiles import UnreachableError, accuracy_bound
 from shortlist.frontier import Frontier
 
@@ -76,8 +76,8 @@ def truth(path: sl.CardinalityPath, pool: Rows) -> Frontier:
 
 
 def used(sets: sl.PredictionSets) -> float:
-    """The lambda that a promise names."""
-    found = re.search(r"cost_weight = (\S+) chosen", sets.promise)
+    """The lambda that a guarantee names."""
+    found = re.search(r"cost_weight = (\S+) chosen", sets.guarantee)
     assert found
     return float(found[1])
 
@@ -90,7 +90,7 @@ def test_the_members_differ(truth: Frontier) -> None:
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.2])
-def test_the_promise_holds_over_the_calibration_draw(
+def test_the_guarantee_holds_over_the_calibration_draw(
     delta: float, path: sl.CardinalityPath, pool: Rows, truth: Frontier
 ) -> None:
     rng = np.random.default_rng(7)
@@ -122,14 +122,14 @@ def test_the_sets_are_those_of_the_member_it_names(path: sl.CardinalityPath, poo
     scores, y = pool
     path.calibrate(scores[:1000], y[:1000])
     sets = path.predict_set(scores[1000:1200], accuracy=0.8)
-    assert sets.promise == (
-        "accuracy >= 0.8 promised with probability 0.95 by 1,000 calibration rows; "
+    assert sets.guarantee == (
+        "accuracy >= 0.8 guaranteed with probability 0.95 by 1,000 calibration rows; "
         f"cost_weight = {used(sets):g} chosen by fixed-sequence testing"
     )
     assert sets == path.predict_set(scores[1000:1200], cost_weight=used(sets))
     stricter = path.predict_set(scores[1000:1200], accuracy=0.8, delta=0.001)
-    assert "with probability 0.999 by" in stricter.promise
-    assert "no accuracy is promised" in path.predict_set(scores[:5], cost_weight=0.6).promise
+    assert "with probability 0.999 by" in stricter.guarantee
+    assert "no accuracy is guaranteed" in path.predict_set(scores[:5], cost_weight=0.6).guarantee
 
 
 def test_any_accuracy_can_be_asked_for_after_one_calibration(
@@ -153,7 +153,7 @@ def test_the_member_by_brute_force(data: st.DataObject) -> None:
     hits = data.draw(st.lists(st.integers(60, 100), min_size=n, max_size=n))
     labels = data.draw(st.lists(st.integers(100, 105), min_size=n, max_size=n))
     delta = data.draw(st.sampled_from([0.01, 0.1, 0.5]))
-    judged = Judged(weights, 100, hits, labels)
+    judged = PathCalibration(weights, 100, hits, labels)
     passed = []
     for weight in sorted(weights):
         i = weights.index(weight)
@@ -169,17 +169,17 @@ def test_the_member_by_brute_force(data: st.DataObject) -> None:
 
 
 def test_a_member_after_a_failure_is_not_used_however_good_it_looks() -> None:
-    judged = Judged([0.3, 0.2, 0.1], 1000, [1000, 500, 990], [1000, 1500, 2000])
+    judged = PathCalibration([0.3, 0.2, 0.1], 1000, [1000, 500, 990], [1000, 1500, 2000])
     assert judged.member(accuracy=0.9, delta=0.05) == 2
 
 
 def test_of_two_with_sets_of_one_size_the_more_accurate_is_used() -> None:
     for hits in ([99, 100], [100, 99]):
-        judged = Judged([0.2, 0.1], 100, hits, [150, 150])
+        judged = PathCalibration([0.2, 0.1], 100, hits, [150, 150])
         assert judged.member(accuracy=0.9, delta=0.05) == hits.index(100)
 
 
-def test_promises_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
+def test_guarantees_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
     path = sl.CardinalityPath(
         sl.TopK([1, 2, 4]), cost_weights=[1.0, 0.01], inputs="both", max_epochs=20
     ).fit(learn.scores, learn.y, learn.x)
@@ -188,7 +188,7 @@ def test_promises_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
     asked = unseen.scores, unseen.x
     with pytest.raises(UnreachableError) as error:
         path.predict_set(*asked, accuracy=0.999)
-    assert "accuracy = 0.999 (delta = 0.05) cannot be promised with 400 calibration rows" in str(
+    assert "accuracy = 0.999 (delta = 0.05) cannot be guaranteed with 400 calibration rows" in str(
         error.value
     )
     assert "Calibrate with more: 2,995 at least" in str(error.value)
@@ -205,7 +205,7 @@ def test_promises_that_cannot_be_kept(learn: Problem, unseen: Problem) -> None:
     most = re.search(r"at most (\S+) can be", said)
     assert most
     assert float(most[1]) == pytest.approx(accuracy_bound(hits, 400, 0.1), abs=1e-5)
-    # What it says can be promised, can; and a little more cannot.
+    # What it says can be guaranteed, can; and a little more cannot.
     assert float(most[1]) > 0.8
     path.predict_set(*asked, accuracy=float(most[1]), delta=0.1)
     with pytest.raises(UnreachableError):
@@ -220,7 +220,7 @@ def test_what_is_asked_for_must_be_clear(learn: Problem) -> None:
         path.calibrate(learn.scores, learn.y, learn.x)
     path.fit(learn.scores, learn.y, learn.x)
     asked = learn.scores, learn.x
-    with pytest.raises(ValueError, match=r"accuracy = 0\.9 can be promised after calibrate"):
+    with pytest.raises(ValueError, match=r"accuracy = 0\.9 can be guaranteed after calibrate"):
         path.predict_set(*asked, accuracy=0.9)
     path.calibrate(learn.scores, learn.y, learn.x)
     with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 1\.0: .*give one"):
@@ -233,7 +233,7 @@ def test_what_is_asked_for_must_be_clear(learn: Problem) -> None:
         with pytest.raises(ValueError, match=said):
             path.predict_set(*asked, **given_)  # type: ignore[arg-type]
     # The constructor's lambda is what is used unless the call says otherwise.
-    assert "cost_weight = 1; no accuracy" in path.predict_set(*asked).promise
+    assert "cost_weight = 1; no accuracy" in path.predict_set(*asked).guarantee
     assert path.predict_set(*asked, accuracy=0.99).mean_size == 6
     with pytest.raises(ValueError, match="features"):
         path.calibrate(learn.scores, learn.y)
@@ -249,12 +249,12 @@ def test_calibrations_are_replaced_kept_and_forgotten(learn: Problem, unseen: Pr
     assert first.accuracy(unseen.y) > 0.9
     again = pickle.loads(pickle.dumps(path)).predict_set(*asked, accuracy=0.9)
     assert again == first
-    assert again.promise == first.promise
+    assert again.guarantee == first.guarantee
     with pytest.raises(ValueError, match="labels, but the scores"):
         path.calibrate(unseen.scores, unseen.y[:-1], unseen.x)
-    assert path.predict_set(*asked, accuracy=0.9).promise == first.promise  # nothing was lost
+    assert path.predict_set(*asked, accuracy=0.9).guarantee == first.guarantee  # nothing was lost
     path.calibrate(unseen.scores[:100], unseen.y[:100], unseen.x[:100])
-    assert "by 100 calibration rows" in path.predict_set(*asked, accuracy=0.9).promise
+    assert "by 100 calibration rows" in path.predict_set(*asked, accuracy=0.9).guarantee
     with pytest.raises(ValueError, match="after calibrate"):
         path.fit(learn.scores, learn.y, learn.x).predict_set(*asked, accuracy=0.9)
     with pytest.raises(NotFittedError):
@@ -298,6 +298,6 @@ def test_inside_the_scikit_learn_wrapper() -> None:
     model.fit(np.hstack([p.x, p.scores]), p.y)
     new = make(1000, seed=6)
     sets = model.predict_set(np.hstack([new.x, new.scores]), accuracy=0.9)
-    assert "by 300 calibration rows" in sets.promise
+    assert "by 300 calibration rows" in sets.guarantee
     assert sets.accuracy(new.y) > 0.88
     assert sets.mean_size < 6

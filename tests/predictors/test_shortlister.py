@@ -1,4 +1,4 @@
-"""The Shortlister: its stages help or go, its sets are nested, its promise is kept."""
+"""The Shortlister: its stages help or go, its sets are nested, its guarantee is kept."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_with_fifty_rows_it_is_the_plug_in_rule(listed: bool, allow_empty: bool)
         mine = model.predict_set(new, features, accuracy=accuracy)
         theirs = plug_in.predict_set(new, accuracy=accuracy)
         assert mine == theirs
-        assert mine.promise == theirs.promise
+        assert mine.guarantee == theirs.guarantee
 
 
 # Nested sets
@@ -364,7 +364,7 @@ def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object)
     assert compared > 100
 
 
-# The promise
+# The guarantee
 
 
 def coverage(
@@ -383,7 +383,7 @@ def coverage(
 
 
 @pytest.mark.parametrize("accuracy", [0.6, 0.9, 0.97])
-def test_the_promise_is_kept_and_not_outdone(accuracy: float) -> None:
+def test_the_guarantee_is_kept_and_not_outdone(accuracy: float) -> None:
     m, splits = 99, 60
     model = fitted(n=600, calibration=None, allow_empty=True)
     found = coverage(model, splits, m, accuracy)
@@ -401,7 +401,7 @@ def test_sets_that_are_never_empty_only_add_to_it(accuracy: float) -> None:
         assert found.mean() > 0.4
 
 
-def test_delta_promises_it_for_almost_every_calibration() -> None:
+def test_delta_guarantees_it_for_almost_every_calibration() -> None:
     model = fitted(n=600, calibration=None, allow_empty=True)
     usual = coverage(model, 40, 200, 0.9)
     sure = coverage(model, 40, 200, 0.9, delta=0.1)
@@ -410,7 +410,7 @@ def test_delta_promises_it_for_almost_every_calibration() -> None:
     assert sure.mean() > usual.mean() + 0.01
 
 
-def test_a_promise_for_each_class_and_each_group() -> None:
+def test_a_guarantee_for_each_class_and_each_group() -> None:
     scores, y, x = rows(3000, 5)
     unseen, labels, features = rows(3000, 6)
     model = fitted(n=600, calibration=None)
@@ -422,7 +422,7 @@ def test_a_promise_for_each_class_and_each_group() -> None:
         return min(float(hits[labels == k].mean()) for k in range(N_CLASSES))
 
     sets = model.predict_set(unseen, features, accuracy=0.9, by="class")
-    assert "for each class" in sets.promise
+    assert "for each class" in sets.guarantee
     # The rarest class has 255 rows to calibrate with and as many here: three errors are 0.08.
     assert worst_class(model.predict_set(unseen, features, accuracy=0.9)) < 0.82
     assert worst_class(sets) > 0.82
@@ -438,23 +438,23 @@ def test_a_mean_size_and_what_it_certifies() -> None:
     scores, y, x = rows(3000, 6)
     sets = fitted().predict_set(scores, x, mean_size=2.0)
     assert 1.7 < sets.mean_size < 2.3
-    assert "certified by" in sets.promise
-    certified = float(sets.promise.split("accuracy >= ")[1].split(" ")[0])
+    assert "certified by" in sets.guarantee
+    certified = float(sets.guarantee.split("accuracy >= ")[1].split(" ")[0])
     assert 0.5 < certified <= sets.accuracy(y) + 0.02
     with pytest.raises(ValueError, match=r"mean_size = 0\.5 is less than the smallest"):
         fitted().predict_set(scores, x, mean_size=0.5)
 
 
-def test_which_promise_is_in_force() -> None:
+def test_which_guarantee_is_in_force() -> None:
     scores, _, x = rows(100, 6)
     model = fitted()
-    assert model.predict_set(scores, x).promise == (
-        "accuracy >= 0.95 promised by 150 calibration rows"
+    assert model.predict_set(scores, x).guarantee == (
+        "accuracy >= 0.95 guaranteed by 150 calibration rows"
     )
     told = clone(model).set_params(cost_weight=0.1, learn_sizes=False, rescore=False)
     told.fit(*rows(300, 1)[:2])
-    assert "cost_weight = 0.1; no accuracy is promised" in told.predict_set(scores).promise
-    assert "0.8 promised" in told.predict_set(scores, accuracy=0.8).promise
+    assert "cost_weight = 0.1; no accuracy is guaranteed" in told.predict_set(scores).guarantee
+    assert "0.8 guaranteed" in told.predict_set(scores, accuracy=0.8).guarantee
     with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 0\.1: only one"):
         model.predict_set(scores, x, accuracy=0.9, cost_weight=0.1)
     with pytest.raises(UnreachableError, match=r"accuracy = 0\.999 .* 150 .*999 are needed"):
@@ -615,7 +615,7 @@ def test_clones_parameters_and_pickles() -> None:
         clone(model).predict_set(scores, x)
     again = pickle.loads(pickle.dumps(model))
     assert again.predict_set(scores, x) == model.predict_set(scores, x)
-    assert again.predict_set(scores, x).promise == model.predict_set(scores, x).promise
+    assert again.predict_set(scores, x).guarantee == model.predict_set(scores, x).guarantee
 
 
 def test_refitted_on_other_data_nothing_of_the_first_remains() -> None:
@@ -723,7 +723,7 @@ def test_a_cost_set_after_the_calibration_needs_another(stages: bool) -> None:
             model.predict_set(unseen, features, **asked)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         model.p_values(unseen, features)
-    # No promise is at stake here.
+    # No guarantee is at stake here.
     fresh = shortlister(cost="log", **given).fit(scores, y, features=x)
     now = model.predict_set(unseen, features, cost_weight=0.05)
     assert now == fresh.predict_set(unseen, features, cost_weight=0.05)
@@ -738,7 +738,7 @@ def test_a_cost_set_after_the_calibration_needs_another(stages: bool) -> None:
         one.calibrate(again[0], again[1], again[2])
     after = model.predict_set(unseen, features, accuracy=0.9)
     assert after == fresh.predict_set(unseen, features, accuracy=0.9)
-    assert after.promise == "accuracy >= 0.9 promised by 500 calibration rows"
+    assert after.guarantee == "accuracy >= 0.9 guaranteed by 500 calibration rows"
     with pytest.raises(ValueError, match="cost = 'linear', but it was 'log' at calibration"):
         model.set_params(cost="linear").predict_set(unseen, features, accuracy=0.9)
 
@@ -833,7 +833,7 @@ def test_features_in_half_precision() -> None:
     assert model.rescored_
     unseen, labels, features = rows(1000, 2)
     sets = model.predict_set(unseen, features.astype(np.float16), accuracy=0.9)
-    assert 0.82 < sets.accuracy(labels) < 0.98  # promised by 150 rows
+    assert 0.82 < sets.accuracy(labels) < 0.98  # guaranteed by 150 rows
     assert sets.mean_size < 1.1 * fitted().predict_set(unseen, features, accuracy=0.9).mean_size
 
 

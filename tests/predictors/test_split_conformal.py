@@ -68,7 +68,7 @@ def test_sets_by_brute_force(name, allow_empty, n, m, accuracy, seed):
     assert [set(labels) for labels in sets] == [
         {label for label, score in scored(row).items() if score >= q} for row in p[m:].tolist()
     ]
-    assert sets.promise == f"accuracy >= {accuracy} promised by {m} calibration rows"
+    assert sets.guarantee == f"accuracy >= {accuracy} guaranteed by {m} calibration rows"
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
@@ -296,7 +296,7 @@ def test_candidates(name, randomized, kind):
         assert len(set(sets.sizes.tolist())) > 2
 
 
-def test_candidates_make_only_promises_that_can_be_kept():
+def test_candidates_make_only_guarantees_that_can_be_kept():
     scores, y = draw(400, 20, seed=14)
     ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=6))
     lost = int(np.isinf(ranking.rank(y)).sum())
@@ -364,8 +364,8 @@ def test_every_label_means_every_label(by, lists):
     for row, order in zip(sets.labels(), ranking.labels, strict=False):
         listed = order[order >= 0].tolist()
         assert row[: len(listed)] == listed  # best first
-    assert "every label, as nothing less can be promised" in sets.promise
-    assert sets.promise.startswith("accuracy >= 0.999 promised ")
+    assert "every label, as nothing less can be guaranteed" in sets.guarantee
+    assert sets.guarantee.startswith("accuracy >= 0.999 guaranteed ")
     strict = clone(model).set_params(on_unreachable="raise").fit(ranking, y, groups=groups)
     with pytest.raises(UnreachableError, match=r"\d+ are needed"):
         strict.predict_set(ranking[:5], accuracy=0.999, by=by, groups=given)
@@ -383,7 +383,7 @@ def test_one_group_with_every_label_and_one_without():
     sets = model.predict_set(ranking[190:210], accuracy=0.95, by="group", groups=groups[190:210])
     assert sets.sizes.tolist() == [1] * 10 + [9] * 10
     assert sets.labels()[0] == [y[190]]
-    assert "for 1 of 2 groups every label" in sets.promise
+    assert "for 1 of 2 groups every label" in sets.guarantee
 
 
 def test_one_class_in_every_set():
@@ -394,7 +394,7 @@ def test_one_class_in_every_set():
     model = sl.SplitConformal("lac", on_unreachable="all", by="class", **EASY).fit(ranking, y)
     sets = model.predict_set(ranking[[0, 60]], accuracy=0.9)
     assert sets.labels() == [[0, 2], [1, 2]]
-    assert "for 1 of 3 classes every label" in sets.promise
+    assert "for 1 of 3 classes every label" in sets.guarantee
 
 
 # What is learned, and from which rows
@@ -464,7 +464,7 @@ def test_tuning_looks_at_all_parts_of_the_data(monkeypatch):
 def test_where_nothing_is_learned_all_rows_calibrate(parameters, rows):
     scores, y = draw(200, seed=21)
     sets = sl.SplitConformal(**parameters).fit(scores, y).predict_set(scores, accuracy=0.9)
-    assert sets.promise == f"accuracy >= 0.9 promised by {rows} calibration rows"
+    assert sets.guarantee == f"accuracy >= 0.9 guaranteed by {rows} calibration rows"
 
 
 def test_a_temperature_that_is_given_is_used():
@@ -484,7 +484,7 @@ def test_a_calibration_is_replaced():
     assert model.calibrate(scores[200:400], np.roll(y[200:400], 1)) is model  # labels gone astray
     second = model.predict_set(new, accuracy=0.9)
     assert model.score_ == before
-    assert second.promise == "accuracy >= 0.9 promised by 200 calibration rows"
+    assert second.guarantee == "accuracy >= 0.9 guaranteed by 200 calibration rows"
     assert second.mean_size > first.mean_size + 1
     with pytest.raises(ValueError, match="labels, but the scores"):
         model.calibrate(scores[:10], y[:9])
@@ -497,21 +497,21 @@ def test_the_default_accuracy_is_the_constructors():
     scores, y = draw(300, seed=24)
     model = sl.SplitConformal("lac", accuracy=0.75, **EASY).fit(scores, y)
     assert model.predict_set(scores) == model.predict_set(scores, accuracy=0.75)
-    assert "accuracy >= 0.75 promised" in model.predict_set(scores).promise
+    assert "accuracy >= 0.75 guaranteed" in model.predict_set(scores).guarantee
 
 
 @pytest.mark.parametrize(
     ("accuracy", "delta", "said"),
     [
-        (0.9, 0.05, "accuracy >= 0.9 promised with probability 0.95 by 3,000 calibration rows"),
-        (0.999, 0.1, "accuracy >= 0.999 promised with probability 0.9 by 3,000"),
-        (0.9990001, None, "accuracy >= 0.9990001 promised by"),
+        (0.9, 0.05, "accuracy >= 0.9 guaranteed with probability 0.95 by 3,000 calibration rows"),
+        (0.999, 0.1, "accuracy >= 0.999 guaranteed with probability 0.9 by 3,000"),
+        (0.9990001, None, "accuracy >= 0.9990001 guaranteed by"),
     ],
 )
-def test_promises_in_words(accuracy, delta, said):
+def test_guarantees_in_words(accuracy, delta, said):
     scores, y = draw(3000, 4, seed=25)
     model = sl.SplitConformal("lac", **EASY).fit(scores, y)
-    assert said in model.predict_set(scores[:3], accuracy=accuracy, delta=delta).promise
+    assert said in model.predict_set(scores[:3], accuracy=accuracy, delta=delta).guarantee
 
 
 @pytest.mark.parametrize(
@@ -564,11 +564,11 @@ def test_requests_that_are_refused(asked, said):
         model.predict_set(scores, **asked)
 
 
-def test_what_is_not_calibrated_promises_nothing():
+def test_what_is_not_calibrated_guarantees_nothing():
     scores, y = draw(200)
     model = sl.SplitConformal("lac", calibration=None).fit(scores, y)
     for asked in ({"accuracy": 0.9}, {"mean_size": 2}, {"accuracy": 0.9, "by": "class"}):
-        with pytest.raises(ValueError, match="is not calibrated, and can promise no accuracy"):
+        with pytest.raises(ValueError, match="is not calibrated, and can guarantee no accuracy"):
             model.predict_set(scores, **asked)
     with pytest.raises(ValueError, match="is not calibrated"):
         model.p_values(scores)

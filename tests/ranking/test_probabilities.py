@@ -15,9 +15,9 @@ from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import (
     LEAST_LOG_PROBA,
     NOT_LISTED,
+    infer_score_type,
     log_columns,
     proba_columns,
-    score_type,
     sorted_log_proba,
     target_columns,
 )
@@ -47,69 +47,73 @@ def as_candidates(scores: np.ndarray, depth: int) -> Ranking:
 @pytest.mark.parametrize("n", [2, 10, 1000])
 def test_scores_are_recognised(kind, dtype, n):
     scores = make(kind, n=n).astype(dtype)
-    assert score_type(Ranking.from_scores(scores)) == kind
-    assert score_type(Ranking.from_scores(torch.from_numpy(scores))) == kind
+    assert infer_score_type(Ranking.from_scores(scores)) == kind
+    assert infer_score_type(Ranking.from_scores(torch.from_numpy(scores))) == kind
     for depth in {1, min(5, n), n}:
-        assert score_type(as_candidates(scores, depth)) == kind
+        assert infer_score_type(as_candidates(scores, depth)) == kind
 
 
 def test_one_row_that_does_not_fit_decides():
     proba = make("proba")
     proba[17] *= 1.5
-    assert score_type(Ranking.from_scores(proba)) == "logits"
+    assert infer_score_type(Ranking.from_scores(proba)) == "logits"
     log_proba = make("log_proba")
     log_proba[17] += 1
-    assert score_type(Ranking.from_scores(log_proba)) == "logits"
+    assert infer_score_type(Ranking.from_scores(log_proba)) == "logits"
 
 
 def test_dense_scores_below_one_are_no_probabilities_unless_they_sum_to_one():
     half = make("proba") / 2
-    assert score_type(Ranking.from_scores(half)) == "logits"
-    assert score_type(as_candidates(half, 7)) == "proba"  # the rest is not listed
+    assert infer_score_type(Ranking.from_scores(half)) == "logits"
+    assert infer_score_type(as_candidates(half, 7)) == "proba"  # the rest is not listed
 
 
 def test_negative_scores_are_no_log_probabilities_unless_their_masses_sum_to_one():
     low = make("log_proba") - 2
-    assert score_type(Ranking.from_scores(low)) == "logits"
-    assert score_type(as_candidates(low, 7)) == "log_proba"
+    assert infer_score_type(Ranking.from_scores(low)) == "logits"
+    assert infer_score_type(as_candidates(low, 7)) == "log_proba"
     many = np.full((3, 7), -0.5)  # each a possible log-probability, but seven of them are too many
-    assert score_type(Ranking.from_scores(many)) == score_type(as_candidates(many, 7)) == "logits"
+    assert (
+        infer_score_type(Ranking.from_scores(many))
+        == infer_score_type(as_candidates(many, 7))
+        == "logits"
+    )
 
 
 def test_certainty_and_zeros_are_probabilities():
-    assert score_type(Ranking.from_scores(np.eye(4))) == "proba"
+    assert infer_score_type(Ranking.from_scores(np.eye(4))) == "proba"
 
 
 def test_padding_is_no_score():
     labels = np.array([[0, 1, 2], [3, -1, -1]])
     proba = np.array([[0.5, 0.25, 0.125], [0.75, 0, 0]])
     ranking = Ranking.from_candidates(labels, proba, n_classes=5)
-    assert score_type(ranking) == "proba"
+    assert infer_score_type(ranking) == "proba"
     logs = np.where(labels >= 0, np.log(np.maximum(proba, 1e-9)), 0)
-    assert score_type(Ranking.from_candidates(labels, logs, n_classes=5)) == "log_proba"
+    assert infer_score_type(Ranking.from_candidates(labels, logs, n_classes=5)) == "log_proba"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_declared_is_believed(kind):
-    assert score_type(Ranking.from_scores(make(kind)), kind) == kind
-    assert score_type(as_candidates(make(kind), 3), kind) == kind
-    assert score_type(Ranking.from_scores(make("proba")), "logits") == "logits"
+    assert infer_score_type(Ranking.from_scores(make(kind)), kind) == kind
+    assert infer_score_type(as_candidates(make(kind), 3), kind) == kind
+    assert infer_score_type(Ranking.from_scores(make("proba")), "logits") == "logits"
 
 
 @pytest.mark.parametrize("source", [Ranking.from_scores, lambda s: as_candidates(s, 2)])
 def test_what_cannot_be_is_not_believed(source):
     logits = np.array([[4.0, -1.5, 2.0]])
     with pytest.raises(ValueError, match=r"'proba', but the scores run from .* to 4; proba lies"):
-        score_type(source(logits), "proba")
+        infer_score_type(source(logits), "proba")
     with pytest.raises(ValueError, match=r"'log_proba', but the scores run from .* to 4; "):
-        score_type(source(logits), "log_proba")
+        infer_score_type(source(logits), "log_proba")
     with pytest.raises(ValueError, match="'proba', but the scores run from -2"):
-        score_type(source(np.array([[-1.0, -2.0]])), "proba")
+        infer_score_type(source(np.array([[-1.0, -2.0]])), "proba")
 
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="'auto', 'logits', 'proba', 'log_proba'; got 'odds'"):
-        score_type(Ranking.from_scores(make("logits")), "odds")
+        infer_score_type(Ranking.from_scores(make("logits")), "odds")
 
 
 # Sorted log-probabilities
@@ -233,7 +237,7 @@ def test_the_scores_are_not_changed(kind):
     ranking.top(7)
     before = ranking.scores.copy()
     sorted_log_proba(ranking, kind, 7)
-    score_type(ranking)
+    infer_score_type(ranking)
     assert np.array_equal(scores, kept)
     assert np.array_equal(ranking.scores, before)
 

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.ranking import ranking as module
 from shortlist._utils import ordering as _order
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.ordering import best, order, reaching
+from shortlist._utils.ordering import first_label, labels_reaching, sort_labels
 from shortlist.conformal.levels import OwnScores
 from shortlist.ranking import Ranking, as_ranking
+from shortlist.ranking import ranking as module
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -57,7 +57,7 @@ def test_order_of_exact_ties(dtype, device, n):
     expected = [brute_order(row) for row in scores.tolist()]
     given_scores = torch.tensor(scores, dtype=dtype, device=device)
     for depth in sorted({1, 2, n // 4, n // 2, n}):
-        got = order(given_scores, depth).tolist()
+        got = sort_labels(given_scores, depth).tolist()
         assert got == [row[:depth] for row in expected]
 
 
@@ -67,9 +67,9 @@ def test_a_shallow_order_is_the_prefix_of_the_full_one(scores):
     tensor = torch.from_numpy(scores)
     n = scores.shape[1]
     expected = [brute_order(row) for row in scores.tolist()]
-    assert order(tensor, n).tolist() == expected
+    assert sort_labels(tensor, n).tolist() == expected
     for depth in {1, max(1, n // 8), max(1, n // 4), max(1, n // 3)}:
-        assert order(tensor, depth).tolist() == [row[:depth] for row in expected]
+        assert sort_labels(tensor, depth).tolist() == [row[:depth] for row in expected]
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_only_rows_whose_prefix_ties_are_sorted_again(monkeypatch, first, second
     scores = np.random.default_rng(0).permuted(np.tile(np.arange(40.0), (6, 1)), axis=1)
     ranked = brute_order(scores[2].tolist())
     scores[2, ranked[second]] = scores[2, ranked[first]]
-    got = order(torch.from_numpy(scores), 5).tolist()
+    got = sort_labels(torch.from_numpy(scores), 5).tolist()
     assert got == [brute_order(row)[:5] for row in scores.tolist()]
     assert sorted_rows == mended
 
 
 def test_minus_zero_ties_with_zero():
     scores = torch.tensor([[0.0, -0.0, -0.0, 0.0, -1.0]] * 2)
-    assert order(scores, 5).tolist() == [[3, 2, 1, 0, 4]] * 2
-    assert order(scores.repeat(1, 4), 3).tolist() == [[18, 17, 16]] * 2
+    assert sort_labels(scores, 5).tolist() == [[3, 2, 1, 0, 4]] * 2
+    assert sort_labels(scores.repeat(1, 4), 3).tolist() == [[18, 17, 16]] * 2
     assert Ranking.from_scores(scores).rank([0, 2]).tolist() == [3, 1]
 
 
@@ -100,8 +100,8 @@ def test_minus_zero_ties_with_zero():
 @settings(max_examples=30, deadline=None)
 def test_best_is_the_first_of_the_order(scores):
     tensor = torch.from_numpy(scores)
-    assert best(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
-    assert best(tensor[None])[0].tolist() == best(tensor).tolist()
+    assert first_label(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
+    assert first_label(tensor[None])[0].tolist() == first_label(tensor).tolist()
 
 
 # Ranks
@@ -182,8 +182,8 @@ def test_deepening_does_not_change_what_was_said(scores, data):
 
 def test_nothing_is_sorted_before_it_is_asked_for(monkeypatch):
     depths = []
-    real = module.order
-    monkeypatch.setattr(module, "order", lambda s, d: depths.append(d) or real(s, d))
+    real = module.sort_labels
+    monkeypatch.setattr(module, "sort_labels", lambda s, d: depths.append(d) or real(s, d))
     ranking = Ranking.from_scores(tied(5, 100, 50))
     ranking.rank([3] * 5)
     ranking.count_above([2.0])
@@ -544,7 +544,7 @@ def test_long_lists_that_reach_a_threshold_are_in_order(threads, least, monkeypa
     scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # many ties
     asked = torch.full((300, 1), least)
     asked[::7] = 0.5  # one for each row: in threads
-    row, column = reaching(scores, asked, scores)
+    row, column = labels_reaching(scores, asked, scores)
     by_hand = [
         (i, j)
         for i, (one, at) in enumerate(zip(scores.tolist(), asked[:, 0].tolist(), strict=True))

@@ -22,7 +22,7 @@ from tables import CLASSES, SCORES, X, Y, candidates, lists, workers, write
 
 import shortlist as sl
 from shortlist._utils import progress as _progress
-from shortlist.predictors import nested as _promise
+from shortlist.predictors import nested as _guarantee
 from shortlist.ray import cluster as _cluster
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -51,7 +51,7 @@ def test_calibration_is_that_of_one_process(dense: Path, score) -> None:
     for point in ({"accuracy": 0.9}, {"mean_size": 3.0}, {"accuracy": 0.8, "by": "class"}):
         sets = there.predict_set(SCORES[:500], **point)
         assert sets == here.predict_set(SCORES[:500], **point)
-        assert sets.promise == here.predict_set(SCORES[:500], **point).promise
+        assert sets.guarantee == here.predict_set(SCORES[:500], **point).guarantee
 
 
 def test_of_candidates_with_lists_of_any_length(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_of_candidates_with_lists_of_any_length(tmp_path: Path) -> None:
 
 def test_lists_with_more_room_than_they_need(tmp_path: Path, monkeypatch) -> None:
     """How many rows choose by mean size depends on the longest list, not on the schema."""
-    monkeypatch.setattr(_promise, "CHOOSING_VALUES", 5 * 4000)
+    monkeypatch.setattr(_guarantee, "CHOOSING_VALUES", 5 * 4000)
     labels, scores = candidates(5)
     padded = np.pad(labels, ((0, 0), (0, 3)), constant_values=-1), np.pad(scores, ((0, 0), (0, 3)))
     table = pa.table({"labels": lists(padded[0]), "scores": lists(padded[1]), "y": Y})
@@ -91,7 +91,7 @@ def test_lists_with_more_room_than_they_need(tmp_path: Path, monkeypatch) -> Non
     np.testing.assert_array_equal(there._calibration.mean_sizes, here._calibration.mean_sizes)
 
 
-def test_counted_scores_promise_hardly_less(dense: Path) -> None:
+def test_counted_scores_guarantee_hardly_less(dense: Path) -> None:
     here, there = fitted().calibrate(SCORES, Y), fitted()
     sl.ray.calibrate(dense, there, exact=False)
     assert len(there._calibration.levels) <= len(Y)
@@ -99,7 +99,7 @@ def test_counted_scores_promise_hardly_less(dense: Path) -> None:
         one, other = (m.predict_set(SCORES, accuracy=accuracy) for m in (here, there))
         assert abs(one.mean_size - other.mean_size) < 0.1
         assert other.accuracy(Y) > accuracy - 0.01
-    assert "aimed at by" in there.predict_set(SCORES[:9], mean_size=3).promise
+    assert "aimed at by" in there.predict_set(SCORES[:9], mean_size=3).guarantee
     with pytest.raises(ValueError, match="calibrate with exact=True"):
         there.predict_set(SCORES[:9], accuracy=0.9, by="class")
 
@@ -108,9 +108,9 @@ def test_paths_are_judged_by_all_rows(dense: Path) -> None:
     model = sl.CardinalityPath(inputs="scores", cost_weights=[0.3, 0.1, 0.03], max_epochs=2)
     model.fit(SCORES[:2000], Y[:2000])
     sl.ray.calibrate(dense, model)
-    there = model._judged
+    there = model._path_calibration
     model.calibrate(SCORES, Y)
-    assert there == model._judged
+    assert there == model._path_calibration
 
 
 def test_sets_are_those_of_one_process(dense: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_sets_are_those_of_one_process(dense: Path, tmp_path: Path) -> None:
     assert done.accuracy == sets.accuracy(Y)
     assert done.mean_size == sets.mean_size
     assert "24,000 sets in 6 files" in repr(done)
-    assert done.promise == sets.promise == table.schema.metadata[b"promise"].decode()
+    assert done.guarantee == sets.guarantee == table.schema.metadata[b"guarantee"].decode()
     assert json.loads((tmp_path / "sets" / "_sets.json").read_text())["rows"] == len(Y)
 
 

@@ -1,4 +1,4 @@
-"""Counts of conformal scores: what is rounded, and that promises hold all the same."""
+"""Counts of conformal scores: what is rounded, and that guarantees hold all the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_parts_merge_to_the_whole(scores, cut) -> None:
 
 @given(st.integers(1, 400), st.integers(1, 50), st.floats(0.05, 0.99), st.integers(0, 99))
 @settings(max_examples=300, deadline=None)
-def test_stand_ins_promise_no_more_than_all_rows(rows, most, accuracy, seed) -> None:
+def test_stand_ins_guarantee_no_more_than_all_rows(rows, most, accuracy, seed) -> None:
     """And by no more than two groups less."""
     rng = np.random.default_rng(seed)
     scores = np.round(rng.standard_normal(rows), 1 if seed % 2 else 12)
@@ -77,11 +77,11 @@ def test_error_in_accuracy_is_as_stated(monkeypatch) -> None:
 
 
 def test_by_class_needs_each_row() -> None:
-    from shortlist.conformal.calibration import Calibration, Conditional, Shape
+    from shortlist.conformal.calibration import Calibration, Conditional, RowSchema
 
     kept = Calibration(
         *(np.zeros(3), np.full(3, -1), None, [], np.zeros(1), np.zeros(1), {}),
-        shape=Shape(True, 3, (3, 3)),
+        shape=RowSchema(True, 3, (3, 3)),
         chose_apart=5,
     )
     with pytest.raises(ValueError, match="only counts are known, not their classes"):

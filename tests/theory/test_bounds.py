@@ -476,7 +476,7 @@ def test_generalization_bound_is_the_top_k_bound_of_the_estimation_error(m, r, b
         assert found == pytest.approx(expected)
 
 
-def test_an_unbounded_loss_promises_nothing() -> None:
+def test_an_unbounded_loss_guarantees_nothing() -> None:
     assert bound_on_a_sample("log", loss_bound=math.inf) == 1
     assert bound_on_a_sample("hinge", loss_bound=math.inf) == math.inf
     assert bound_on_a_sample("mae") == math.inf  # not consistent

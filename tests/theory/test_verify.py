@@ -308,11 +308,11 @@ def test_an_infimum_that_is_too_large_fails(monkeypatch) -> None:
     assert max(ratios("infimum of a surrogate", 1000)) > 1.01
 
 
-def test_the_ceiling_covers_less_than_promised_and_the_floor_does_not() -> None:
+def test_the_ceiling_covers_less_than_guaranteed_and_the_floor_does_not() -> None:
     cases = lemma("conformal rank, as printed").cases(np.random.default_rng(0), 60)
     words = {text: ratio for ratio, text in cases}
     case = next(text for text in words if text.startswith("m = 25, alpha = 0.1:"))
-    assert case.endswith("coverage 23/26")  # .885 where .90 is promised
+    assert case.endswith("coverage 23/26")  # .885 where .90 is guaranteed
     assert words[case] == pytest.approx(0.9 * 26 / 23)
     assert all(ratio <= 1 for ratio in ratios("conformal rank, right"))
 

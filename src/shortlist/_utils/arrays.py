@@ -24,7 +24,7 @@ from shortlist._utils.array_checks import check_tensor, check_unmasked
 
 Array: TypeAlias = "NDArray[np.generic] | Tensor"
 ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
-Kind: TypeAlias = Literal["numpy", "torch"]
+ArrayType: TypeAlias = Literal["numpy", "torch"]
 Result = TypeVar("Result")
 
 BLOCK_ELEMENTS = 1 << 20
@@ -45,7 +45,7 @@ LARGE = 1 << 26
 """So many bytes are not copied without need."""
 
 
-def kind_of(x: object) -> Kind:
+def array_type_of(x: object) -> ArrayType:
     """Which kind of array the caller speaks."""
     return "torch" if isinstance(x, Tensor) else "numpy"
 
@@ -103,7 +103,7 @@ def _has_numbers(x: object) -> bool:
     return bool(kinds) and all(kind in "biuf" for kind in kinds)
 
 
-def to_kind(x: Tensor, kind: Kind) -> Array:
+def to_array_type(x: Tensor, kind: ArrayType) -> Array:
     """The tensor as the caller's kind of array."""
     return x if kind == "torch" else x.cpu().numpy()
 
@@ -138,7 +138,7 @@ def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
     """The least and the largest value. Raises at the first NaN or infinity, saying where it is.
     One pass, no copy."""
     least, largest = math.inf, -math.inf
-    for rows in blocks_to_read(matrix.shape[0], matrix.shape[1], matrix.device):
+    for rows in read_blocks(matrix.shape[0], matrix.shape[1], matrix.device):
         block = matrix[rows]
         low, high = (float(value) for value in torch.aminmax(block))
         least, largest = min(least, low), max(largest, high)
@@ -189,13 +189,13 @@ def row_blocks(
         yield slice(start, min(start + step, rows))
 
 
-def blocks_to_read(rows: int, width: int, device: torch.device) -> Iterator[slice]:
+def read_blocks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
     """Slices of rows that are only read: larger ones, as nothing of them has to stay in cache."""
     there = device.type == "cuda"
     return row_blocks(rows, width, device, elements=None if there else READ_ELEMENTS)
 
 
-def blocks_of(matrix: Tensor) -> Iterator[slice]:
+def matrix_blocks(matrix: Tensor) -> Iterator[slice]:
     """The row blocks of a matrix."""
     return row_blocks(matrix.shape[0], matrix.shape[1], matrix.device)
 
@@ -214,15 +214,15 @@ def sort_values(x: Tensor) -> Tensor:
         out[rows] = array[rows]
         out[rows].sort()
 
-    in_threads(sort, len(array), array.size)
+    run_in_threads(sort, len(array), array.size)
     return torch.from_numpy(out).to(x.dtype)
 
 
-def wide_sums(x: Tensor) -> Tensor:
+def float64_row_sums(x: Tensor) -> Tensor:
     """The sum of each row in float64: (rows, 1). On a CPU by NumPy, which makes no copy of the
     whole in float64 for it.
 
-    >>> wide_sums(torch.tensor([[1e8, 1.0, -1e8]])).tolist()
+    >>> float64_row_sums(torch.tensor([[1e8, 1.0, -1e8]])).tolist()
     [[1.0]]
     """
     if x.is_cuda or x.dtype not in (torch.float32, torch.float64):
@@ -231,11 +231,11 @@ def wide_sums(x: Tensor) -> Tensor:
         return torch.from_numpy(x.numpy().sum(axis=1, keepdims=True, dtype=np.float64))
 
 
-def in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Result]:
+def run_in_threads(work: Callable[[slice], Result], rows: int, size: int) -> list[Result]:
     """What some work in NumPy makes of parts of the rows, of `size` values in all: one part for
     each thread that torch has, if there is enough to do.
 
-    >>> in_threads(lambda part: part.stop - part.start, 5, size=10)
+    >>> run_in_threads(lambda part: part.stop - part.start, 5, size=10)
     [5]
     """
     threads = 1 if size < SMALL else min(torch.get_num_threads(), rows)
@@ -273,10 +273,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Picked:
+class RowView:
     """Some rows of a matrix, copied only when, and as far as, they are looked at.
 
-    >>> Picked(torch.eye(3), torch.tensor([2, 0]))[1:].tolist()
+    >>> RowView(torch.eye(3), torch.tensor([2, 0]))[1:].tolist()
     [[1.0, 0.0, 0.0]]
     """
 
@@ -291,14 +291,14 @@ class Picked:
         return self.matrix[self.rows[rows]]
 
 
-def pick(matrix: Tensor | Picked, rows: slice | Tensor) -> Tensor | Picked:
+def select_rows(matrix: Tensor | RowView, rows: slice | Tensor) -> Tensor | RowView:
     """Some rows of a matrix. What would be a large copy is put off: the matrix may be a file."""
     inner = matrix if isinstance(matrix, Tensor) else matrix.matrix
     if isinstance(rows, slice):
-        return matrix[rows] if isinstance(matrix, Tensor) else Picked(inner, matrix.rows[rows])
+        return matrix[rows] if isinstance(matrix, Tensor) else RowView(inner, matrix.rows[rows])
     if inner.is_cuda or len(rows) * inner.shape[1] * inner.element_size() <= LARGE:
         return matrix[rows]
-    return Picked(inner, rows if isinstance(matrix, Tensor) else matrix.rows[rows])
+    return RowView(inner, rows if isinstance(matrix, Tensor) else matrix.rows[rows])
 
 
 def row_index(rows: object, n: int, device: torch.device) -> slice | Tensor:

@@ -14,7 +14,7 @@ _swept: set[str] = set()
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write to, which becomes `path` in one step when all is written.
 
     Missing folders are made. If anything fails, `path` stays as it was, and nothing is left
@@ -22,7 +22,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     with written_whole(f"{folder}/new/numbers.txt") as aside:
+    ...     with atomic_write(f"{folder}/new/numbers.txt") as aside:
     ...         _ = aside.write_text("1 2 3")
     ...     Path(f"{folder}/new/numbers.txt").read_text()
     '1 2 3'

@@ -80,10 +80,10 @@ def _plain(label: object) -> object:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def shown(label: object) -> str:
+def format_label(label: object) -> str:
     """A label as messages repeat it: cut off where it is long.
 
-    >>> shown("a" * 100)
+    >>> format_label("a" * 100)
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"
     """
     text = repr(label)
@@ -168,7 +168,7 @@ class Classes:
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             outside = (index < 0) | (index >= self.n)
             at = int(outside.nonzero()[0])
-            first = shown(_plain(label_array(y, name)[at]))
+            first = format_label(_plain(label_array(y, name)[at]))
             if unknown != "miss" or bool(outside.all()):
                 raise ValueError(f"{name}[{at}] = {first} is not one of the {self.describe()}")
             warn(
@@ -199,7 +199,7 @@ class Classes:
         if self.values is None:
             return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
         few: Sequence[object] = self.values[:5].tolist()
-        return f"{self.n} classes: {', '.join(map(shown, few))}{', …' if self.n > 5 else ''}"
+        return f"{self.n} classes: {', '.join(map(format_label, few))}{', …' if self.n > 5 else ''}"
 
     def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
         """The user's labels of column indices."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from shortlist._utils import scratch as _scratch
 from shortlist._utils.arrays import row_blocks
 
-Rows: TypeAlias = slice | Tensor
+RowIndex: TypeAlias = slice | Tensor
 Value = TypeVar("Value")
 
 
@@ -44,19 +44,19 @@ class ComputedOnce(Generic[Value]):
         return value
 
 
-class Made:
+class LazyMatrix:
     """A matrix of which no more exists than the rows that are asked for.
 
     `make(rows)` gives some of them, each of which depends on nothing but its own number. It is
     asked for a block at a time; `wide` says how many values it works on for a row, if they are
     more than the row holds.
 
-    >>> squares = Made(5, lambda rows: torch.arange(5.0)[rows, None] ** 2)
+    >>> squares = LazyMatrix(5, lambda rows: torch.arange(5.0)[rows, None] ** 2)
     >>> squares.shape, squares[3:].tolist(), squares[torch.tensor([[4], [0]])].tolist()
     ((5, 1), [[9.0], [16.0]], [[[16.0]], [[0.0]]])
     """
 
-    def __init__(self, rows: int, make: Callable[[Rows], Tensor], wide: int = 0) -> None:
+    def __init__(self, rows: int, make: Callable[[RowIndex], Tensor], wide: int = 0) -> None:
         first = make(slice(0, 1))
         self.shape = (rows, first.shape[1])
         self.dtype, self.device = first.dtype, first.device
@@ -66,7 +66,7 @@ class Made:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Rows) -> Tensor:
+    def __getitem__(self, rows: RowIndex) -> Tensor:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
             found = self._empty(stop - start)
@@ -83,7 +83,7 @@ class Made:
         return torch.empty((rows, self.shape[1]), dtype=self.dtype, device=self.device)
 
 
-Matrix: TypeAlias = Tensor | Made
+Matrix: TypeAlias = Tensor | LazyMatrix
 
 
 def is_large(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> bool:
@@ -91,41 +91,45 @@ def is_large(rows: int, width: int, dtype: torch.dtype, device: torch.device) ->
     return device.type == "cpu" and rows * width * dtype.itemsize > _scratch.IN_MEMORY
 
 
-def large(matrix: Matrix) -> bool:
+def is_large_matrix(matrix: Matrix) -> bool:
     """The same of a matrix: it may be a file, and no copy of it is made."""
-    if isinstance(matrix, Made):
+    if isinstance(matrix, LazyMatrix):
         return True
     return is_large(len(matrix), matrix.shape[1], matrix.dtype, matrix.device)
 
 
-def some(matrix: Matrix, rows: Tensor) -> Matrix:
+def take_rows(matrix: Matrix, rows: Tensor) -> Matrix:
     """Some rows of a matrix, by their numbers. Those of a large one are put off, however few: what
     follows would make several copies of them."""
-    if not large(matrix):
+    if not is_large_matrix(matrix):
         return matrix[rows]
-    return Made(len(rows), lambda at: matrix[rows[at]])
+    return LazyMatrix(len(rows), lambda at: matrix[rows[at]])
 
 
-def put_off(matrix: Matrix) -> Made:
+def as_lazy(matrix: Matrix) -> LazyMatrix:
     """The matrix as one of which no copies are made."""
-    return matrix if isinstance(matrix, Made) else Made(len(matrix), lambda rows: matrix[rows])
+    return (
+        matrix
+        if isinstance(matrix, LazyMatrix)
+        else LazyMatrix(len(matrix), lambda rows: matrix[rows])
+    )
 
 
-def side_by_side(first: Matrix, second: Matrix) -> Matrix:
+def hstack(first: Matrix, second: Matrix) -> Matrix:
     """Two matrices as one, of the wider of their types, on the first one's device."""
     dtype = torch.promote_types(first.dtype, second.dtype)
     device = first.device
 
-    def both(rows: Rows) -> Tensor:
+    def both(rows: RowIndex) -> Tensor:
         return torch.cat([part[rows].to(device, dtype) for part in (first, second)], dim=1)
 
     width = first.shape[1] + second.shape[1]
     if not is_large(len(first), width, dtype, device):
         return both(slice(0, len(first)))
-    return Made(len(first), both)
+    return LazyMatrix(len(first), both)
 
 
-def stored(matrix: Matrix) -> Tensor:
+def materialize(matrix: Matrix) -> Tensor:
     """The matrix as a tensor that is mapped from a scratch file, if it is large: made once."""
     if isinstance(matrix, Tensor):
         return matrix
@@ -135,7 +139,7 @@ def stored(matrix: Matrix) -> Tensor:
     return found
 
 
-def entries(matrix: Matrix, columns: Tensor) -> Tensor:
+def gather_columns(matrix: Matrix, columns: Tensor) -> Tensor:
     """One entry of each row, (rows,): that in its column of `columns`."""
     if isinstance(matrix, Tensor):
         return matrix.gather(1, columns[:, None])[:, 0]
@@ -145,7 +149,7 @@ def entries(matrix: Matrix, columns: Tensor) -> Tensor:
     return found
 
 
-def on(matrix: Matrix, device: torch.device) -> Matrix:
+def to_device(matrix: Matrix, device: torch.device) -> Matrix:
     """The matrix on a device. A GPU holds all of it, and reads it faster than it can be made."""
     if isinstance(matrix, Tensor):
         return matrix.to(device)

@@ -12,20 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import in_threads, sort_values
+from shortlist._utils.arrays import run_in_threads, sort_values
 
 SORTED_TOGETHER = 200
 """About so many whole numbers are sorted at a time: several times faster than thousands."""
 
 
-def order(scores: Tensor, depth: int) -> Tensor:
+def sort_labels(scores: Tensor, depth: int) -> Tensor:
     """Columns of the `depth` best scores of each row, best first; among ties the highest index.
 
     The one place that settles ties. Rows without ties take the fast partial sort, whose order
     among equal scores is arbitrary; rows with ties, inside the prefix or across its end, are
     sorted again with a stable sort of the reversed columns.
 
-    >>> order(torch.tensor([[0.2, 0.4, 0.4, 0.0]]), depth=3).tolist()
+    >>> sort_labels(torch.tensor([[0.2, 0.4, 0.4, 0.0]]), depth=3).tolist()
     [[2, 1, 0]]
     """
     n = scores.shape[1]
@@ -44,12 +44,12 @@ def _stable_order(scores: Tensor) -> Tensor:
     return scores.shape[1] - 1 - reversed_columns
 
 
-def reaching(values: Tensor, least: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def labels_reaching(values: Tensor, least: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the values (rows, classes) that reach their row's `least`, (rows, 1) or
     (1, 1) for all, one row after the other, each in the order of its scores, best first.
 
     >>> values, scores = torch.tensor([[0.3, 0.3, 0.1, 0.3]]), torch.zeros(1, 4)
-    >>> reaching(values, torch.tensor([[0.2]]), scores)[1].tolist()
+    >>> labels_reaching(values, torch.tensor([[0.2]]), scores)[1].tolist()
     [3, 1, 0]
     """
     wide = (torch.float32, torch.float64)
@@ -86,7 +86,7 @@ def _reaching(
 
     # To compare with one number is too quick a work for threads.
     size = 0 if len(least) == 1 else values.size
-    parts = in_threads(sorted_keys, len(values), size)
+    parts = run_in_threads(sorted_keys, len(values), size)
     return _unpack(parts[0] if len(parts) == 1 else np.concatenate(parts), n)
 
 
@@ -119,7 +119,7 @@ def prefix_to(values: Tensor, last: Tensor, scores: Tensor, sizes: Tensor) -> Te
     >>> prefix_to(v, torch.tensor([[0.3]]), v, torch.tensor([2])).tolist()
     [0, 2]
     """
-    row, column = reaching(values, torch.where(sizes[:, None] > 0, last, torch.inf), scores)
+    row, column = labels_reaching(values, torch.where(sizes[:, None] > 0, last, torch.inf), scores)
     if len(column) == int(sizes.sum()):
         return column.to(torch.int32)
     # More than wanted, where the last ones tie.
@@ -128,10 +128,10 @@ def prefix_to(values: Tensor, last: Tensor, scores: Tensor, sizes: Tensor) -> Te
     return column[place < sizes[row]].to(torch.int32)
 
 
-def best(scores: Tensor) -> Tensor:
+def first_label(scores: Tensor) -> Tensor:
     """Index of the largest value along the last axis; among ties the highest index.
 
-    >>> best(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])).tolist()
+    >>> first_label(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])).tolist()
     [2, 1]
     """
     return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)
@@ -149,7 +149,7 @@ def ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
     """How many scores equal each row's `own`, that of the label `y`, and go before it."""
     columns = torch.arange(block.shape[1], device=block.device)
     if block.is_cuda or torch.compiler.is_compiling():  # without a look at the values
-        return count((block == own) & (columns > y))
+        return count_true((block == own) & (columns > y))
     # Which rows have ties at all is told faster by differences, of which those that are not zero
     # are counted, than by what is equal.
     others = (block - own).sign_().abs_().sum(dim=1, dtype=torch.float32)
@@ -157,11 +157,11 @@ def ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
     several = (others < block.shape[1] - 1).nonzero()[:, 0]
     if len(several):
         equal = block[several] == own[several]
-        ties[several] = count(equal & (columns > y[several]))
+        ties[several] = count_true(equal & (columns > y[several]))
     return ties
 
 
-def count(inside: Tensor) -> Tensor:
+def count_true(inside: Tensor) -> Tensor:
     """How many of each row are true. As whole numbers of the same width as what was compared,
     which is faster than as long ones."""
     return inside.sum(dim=1, dtype=torch.int32)

@@ -52,7 +52,7 @@ IN_A_SHELL = {
         "fit it with --calibration 0.25, or say shortlist calibrate MODEL DATA -o NEW with rows of "
         "their own"
     ),
-    "can be promised after calibrate(scores, y)": "can be promised after shortlist calibrate",
+    "can be guaranteed after calibrate(scores, y)": "can be guaranteed after shortlist calibrate",
     'on_bad_rows="skip"': "--on-bad-rows skip",
     "say overwrite=True": "say --force",
     "if the columns have names, pass classes=[...]": "if columns have names, give them as classes",

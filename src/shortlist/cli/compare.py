@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.cli.app import app, errors_in_one_line
 from shortlist.cli.options import (
     CLUSTER,
@@ -93,7 +93,7 @@ def compare(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Every method on the same rows: mean size at equal accuracy, promises, times.
+    """Every method on the same rows: mean size at equal accuracy, guarantees, times.
 
     With --report also as a page with curves, a slider for the accuracy, and examples.
     """
@@ -191,7 +191,7 @@ def _parts(data: str, test: str, seed: int) -> tuple[Part, Part | float, ArrayLi
 
 def _write_table(found: Comparison, path: Path) -> None:
     frame = found.to_frame()
-    with written_whole(path) as aside:
+    with atomic_write(path) as aside:
         if path.suffix == ".parquet":
             frame.to_parquet(aside)
         elif path.suffix == ".csv":
@@ -205,14 +205,14 @@ def _table(one: Demonstration) -> Table:
     table = Table(
         title=f"{one.title}: {found.words}",
         caption="Mean size at equal accuracy, read off the test curve (-: not reached); then the "
-        "sets for which 0.95 was promised: the accuracy that they had, and their mean size.",
+        "sets for which 0.95 was guaranteed: the accuracy that they had, and their mean size.",
         title_justify="left",
         caption_justify="left",
     )
     table.add_column("method", no_wrap=True)
     for accuracy in found.accuracies:
         table.add_column(f"at\n{accuracy:g}", justify="right")
-    for name in ("promised\n0.95", "size", "fit, s"):  # so that all fits in 80 columns
+    for name in ("guaranteed\n0.95", "size", "fit, s"):  # so that all fits in 80 columns
         table.add_column(name, justify="right")
     for method in found.curves:
         sizes = [found.at(method, accuracy).size for accuracy in found.accuracies]
@@ -220,8 +220,8 @@ def _table(one: Demonstration) -> Table:
         table.add_row(
             method,
             *(_number(size, 2) for size in sizes),
-            _number(kept.promised_accuracy, 4),
-            _number(kept.promised_size, 2),
+            _number(kept.guaranteed_accuracy, 4),
+            _number(kept.guaranteed_size, 2),
             f"{kept.fit_seconds:.1f}",
             style="bold" if method == "Shortlister" else None,
         )

@@ -13,7 +13,7 @@ from shortlist.cli.options import AsJson, Force, ModelFolder
 
 @app.command()
 def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
-    """Say what is inside a model: which promise, trained on what, with which parameters."""
+    """Say what is inside a model: which guarantee, trained on what, with which parameters."""
     with errors_in_one_line():
         from shortlist.io.models import inspect as read
 
@@ -24,7 +24,7 @@ def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
     lines = [
         f"{about['type']}, written by shortlist {about['library_version']} "
         f"(format {about['format_version']}), {about['bytes']:,} bytes of weights",
-        f"promise: {about['promise']}",
+        f"guarantee: {about['guarantee']}",
         f"classes: {len(classes):,} ({shown})",
         "data: " + ("; ".join(f"{k.replace('_', ' ')} {v}" for k, v in data.items()) or "none"),
         "parameters: " + ", ".join(f"{k}={v!r}" for k, v in about["parameters"].items()),  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ def export(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The graph, .onnx.", show_default=False)
     ],
-    accuracy: Annotated[float | None, typer.Option(help="The accuracy to promise.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="The accuracy to guarantee.")] = None,
     mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
     cost_weight: Annotated[float | None, typer.Option(help="The paper's lambda.")] = None,
     force: Force = False,

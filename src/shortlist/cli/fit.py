@@ -50,12 +50,12 @@ def fit(
     ],
     method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "shortlister",
     accuracy: Annotated[
-        float, typer.Option(help="What predict promises unless told otherwise.")
+        float, typer.Option(help="What predict guarantees unless told otherwise.")
     ] = 0.95,
     calibration: Annotated[
         float | None,
         typer.Option(
-            help="Share of the rows kept to make promises, 0 for none; default: the method's."
+            help="Share of the rows kept to make guarantees, 0 for none; default: the method's."
         ),
     ] = None,
     score_type: Annotated[
@@ -127,7 +127,7 @@ def fit(
                 _warn_if_strange(given.name, names, given.y)
             model = _fitted(predictor, given, names, calibration, seed)
         save(model, output, overwrite=force)
-        kept = _promising(predictor)
+        kept = _guaranteeing(predictor)
         _warn_if_unreachable(predictor, accuracy)
     seconds = time.monotonic() - begun
     found = {
@@ -138,9 +138,9 @@ def fit(
         "calibration_rows": kept,
         "seconds": round(seconds, 2),
     }
-    promise = "no promise" if kept is None else _rows_promise(kept)
+    guarantee = "no guarantee" if kept is None else _rows_guarantee(kept)
     text = (
-        f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {promise}"
+        f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {guarantee}"
         f"   ({seconds:.0f} s)\n{_next(output, data, ray, None if kept is None else accuracy)}"
     )
     say(text, found, as_json)
@@ -155,8 +155,8 @@ def _check_new(output: Path, force: bool) -> None:
         raise FileExistsError(f"there is something at {str(output)!r}; say --force to replace it")
 
 
-def _rows_promise(kept: int) -> str:
-    return f"{kept:,} row{'' if kept == 1 else 's'} make{'s' if kept == 1 else ''} promises"
+def _rows_guarantee(kept: int) -> str:
+    return f"{kept:,} row{'' if kept == 1 else 's'} make{'s' if kept == 1 else ''} guarantees"
 
 
 def _next(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
@@ -169,7 +169,7 @@ def _next(model: Path, data: str, ray: str | None, accuracy: float | None) -> st
 
 
 def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
-    """Say so at once if an accuracy cannot be promised by the rows that make promises."""
+    """Say so at once if an accuracy cannot be guaranteed by the rows that make guarantees."""
     from shortlist._utils.warnings import warn
     from shortlist.conformal.quantiles import UnreachableError
     from shortlist.predictors.nested import NestedSelector
@@ -206,7 +206,7 @@ def calibrate(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make promises by other rows, in place of those that the fit kept.
+    """Make guarantees by other rows, in place of those that the fit kept.
 
     For when the data have changed, or the fit kept none. Neither the classifier nor the fit may
     have seen the rows of DATA, which has labels y; of a feature file the `select` part is taken.
@@ -226,18 +226,18 @@ def calibrate(
         else:
             _calibrated(predictor, data)
         save(predictor, output, overwrite=force)
-        kept = _promising(method)
+        kept = _guaranteeing(method)
         assert kept is not None
         accuracy = getattr(method, "accuracy", 0.95)
         _warn_if_unreachable(method, accuracy)
     seconds = time.monotonic() - begun
     found = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
     new = _next(output, data, ray, accuracy)
-    say(f"{output}: {_rows_promise(kept)}   ({seconds:.0f} s)\n{new}", found, as_json)
+    say(f"{output}: {_rows_guarantee(kept)}   ({seconds:.0f} s)\n{new}", found, as_json)
 
 
 def _calibrated(predictor: Model, data: str) -> None:
-    """The model, with promises by the rows of a file."""
+    """The model, with guarantees by the rows of a file."""
     from shortlist.datasets import FeatureFile
     from shortlist.io.rows import read
     from shortlist.predictors.classifier import ShortlistClassifier
@@ -245,7 +245,7 @@ def _calibrated(predictor: Model, data: str) -> None:
     method = method_of(predictor)
     if not hasattr(method, "calibrate"):
         raise ValueError(
-            f"a {type(method).__name__} makes no promises; there is nothing to calibrate"
+            f"a {type(method).__name__} makes no guarantees; there is nothing to calibrate"
         )
     given = read(data)
     check_takes(predictor, given)
@@ -262,7 +262,7 @@ def _calibrated(predictor: Model, data: str) -> None:
 
 def _labels(given: Rows) -> NDArray[np.generic]:
     if given.y is None:
-        raise ValueError(f"{given.name} has no labels, by which promises are made: it needs y")
+        raise ValueError(f"{given.name} has no labels, by which guarantees are made: it needs y")
     return given.y
 
 
@@ -327,9 +327,9 @@ def _some(
     return some, given.y[rows], _with_names(replace(given, features=features))
 
 
-def _promising(predictor: SetPredictor) -> int | None:
-    """How many rows make promises."""
-    kept, judged = (getattr(predictor, name, None) for name in ("_calibration", "_judged"))
+def _guaranteeing(predictor: SetPredictor) -> int | None:
+    """How many rows make guarantees."""
+    kept, judged = (getattr(predictor, name, None) for name in ("_calibration", "_path_calibration"))
     return judged.rows if judged is not None else None if kept is None else len(kept)
 
 

@@ -43,18 +43,18 @@ def predict(
             show_default=False,
         ),
     ],
-    accuracy: Annotated[float | None, typer.Option(help="The accuracy to promise.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="The accuracy to guarantee.")] = None,
     delta: Annotated[
         float | None, typer.Option(help="… and the probability with which that may fail.")
     ] = None,
     mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
     cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; promises nothing.")
+        float | None, typer.Option(help="The paper's lambda; guarantees nothing.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="class: the promise for each class.")] = None,
+    by: Annotated[str | None, typer.Option(help="class: the guarantee for each class.")] = None,
     on_unreachable: Annotated[
         str | None,
-        typer.Option(help="all: every label where the rows are too few for the promise."),
+        typer.Option(help="all: every label where the rows are too few for the guarantee."),
     ] = None,
     ray: Ray = None,
     workers: Workers = None,
@@ -115,9 +115,9 @@ def predict(
         parts = _parts_for(predictor, data)
         part = next(parts)
         sets = _predict(predictor, part, point)
-        promise, labelled = sets.promise, part.y is not None
+        guarantee, labelled = sets.guarantee, part.y is not None
         hits = labels = count = 0
-        with sets_writer(output, promise) as write:
+        with sets_writer(output, guarantee) as write:
             while True:
                 write(sets, count)
                 count += len(part)
@@ -132,13 +132,13 @@ def predict(
         "output": output,
         "rows": count,
         "mean_size": size,
-        "promise": promise,
+        "guarantee": guarantee,
         "accuracy": hits / count if labelled else None,
         "seconds": round(time.monotonic() - begun, 2),
     }
     known = f"; {hits / count:.4f} accurate" if labelled else ""
     where = "" if output == "-" else f"{output}: "
-    text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{promise}"
+    text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{guarantee}"
     say(text, found, as_json, err=output == "-")
 
 

@@ -54,12 +54,12 @@ def compare(
         The rows to judge by (without features if the others have none), or the share of the rows
         given that is kept for it.
     accuracies : sequence of float
-        At which sizes are compared, and which are promised.
+        At which sizes are compared, and which are guaranteed.
     methods : mapping of names to set predictors, optional
         Default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with
         logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
     calibration : float or None
-        Share of the rows kept to make promises, the same for every method. None: all rows are
+        Share of the rows kept to make guarantees, the same for every method. None: all rows are
         learned from, and only sizes at equal accuracy are measured.
     stages : bool
         Whether to add what each stage of the Shortlister brings: it without stage 1, and RAPS and

@@ -38,8 +38,8 @@ def measure(
             curve = model.frontier(*judged)
             curves.append(curve)
         fitted.models[accuracy], fitted.curves[accuracy] = model, curve
-        promised = kept is not None and _can_promise(model)
-        found.append(measured_at(name, model, accuracy, curve, judged, promised, seconds))
+        guaranteed = kept is not None and _can_guarantee(model)
+        found.append(measured_at(name, model, accuracy, curve, judged, guaranteed, seconds))
     whole = curves[0] if len(curves) == 1 else _union(curves, name)
     return Part(name, found, model, whole, fitted)
 
@@ -58,12 +58,12 @@ def _fitted(
     if _is_tuned(method):
         model.set_params(accuracy=accuracy)
     model.fit(*learned)
-    if kept is not None and _can_promise(model):
+    if kept is not None and _can_guarantee(model):
         model.calibrate(*kept)
     return model
 
 
-def _can_promise(model: SetPredictor) -> bool:
+def _can_guarantee(model: SetPredictor) -> bool:
     """Whether a fitted method can be calibrated; the plug-in rule can if its sets are nested."""
     if isinstance(model, PlugInSelector):
         return model.family_.nested
@@ -76,15 +76,15 @@ def measured_at(
     accuracy: float,
     curve: Frontier,
     judged: Rows,
-    promised: bool,
+    guaranteed: bool,
     seconds: float,
 ) -> Measured:
-    """A fitted model at one accuracy, with what it promises if it is calibrated."""
+    """A fitted model at one accuracy, with what it guarantees if it is calibrated."""
     size = float(curve.size_at(accuracy))
     begun = time.monotonic()
     try:
-        if not promised:
-            raise UnreachableError("nothing is promised")
+        if not guaranteed:
+            raise UnreachableError("nothing is guaranteed")
         sets = model.predict_set(judged[0], judged[2], accuracy=accuracy)  # type: ignore[call-arg]
     except UnreachableError:
         nan = math.nan

@@ -32,7 +32,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.conformal import SplitConformal
 from shortlist.predictors.nested import hold_out
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 
 
@@ -81,7 +81,7 @@ def planned(
     share = None if calibration is None else check_probability(calibration, "calibration")
     learning, held_out = hold_out(len(known[0]), share, seed)
     learned, kept = _take(known, learning), _take(known, held_out) if len(held_out) else None
-    seen = Seen(known[0]).among(judged[0])
+    seen = TrainingRows(known[0]).among(judged[0])
     if seen:
         warn(
             f"{seen:,} of {len(judged[0]):,} test rows are among those to learn from: methods that "
@@ -155,8 +155,8 @@ def _read(
     """The rows to learn from and the rows to judge by, checked before anything is fitted; and
     which rows the latter were, if they were chosen here."""
     reader = FixedSelector()  # names, labels and messages as everywhere
-    ranking, _, kind = reader._open(scores, y, classes)
-    reader._close(ranking, kind)
+    ranking, _, kind = reader._validate_fit(scores, y, classes)
+    reader._finalize_fit(ranking, kind)
     x = None if features is None else as_features(features, rows=len(ranking))
     all_rows: Rows = (ranking, label_array(y), x)
     if not isinstance(test, tuple | list):

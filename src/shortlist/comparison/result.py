@@ -31,9 +31,9 @@ class Measured:
     """What was asked for."""
     size: float
     """Mean size where the test curve reaches that accuracy."""
-    promised_accuracy: float
-    """Accuracy of the sets for which it was promised, …"""
-    promised_size: float
+    guaranteed_accuracy: float
+    """Accuracy of the sets for which it was guaranteed, …"""
+    guaranteed_size: float
     """… and their mean size."""
     size_stratified_violation: float
     worst_class: float
@@ -157,10 +157,10 @@ def _lines(found: Comparison) -> list[str]:
     title = "mean size at accuracy"
     wide = max(map(len, [title, *names]))
     sizes = "".join(f"{a:>8g}" for a in found.accuracies)
-    promised, middle = _promised(found), middle_of(found)
+    guaranteed, middle = _guaranteed(found), middle_of(found)
     head = f"{title:<{wide}}{sizes}"
-    first = f"{middle:g} promised: accuracy"
-    if promised:
+    first = f"{middle:g} guaranteed: accuracy"
+    if guaranteed:
         head += f" | {first}   size  violation  worst class  single"
     lines = [f"{head} |  fit s  predict s"]
     for name in names:
@@ -168,9 +168,10 @@ def _lines(found: Comparison) -> list[str]:
             _number(found.at(name, a).size) for a in found.accuracies
         )
         one = found.at(name, middle)
-        if promised:
+        if guaranteed:
             line += (
-                f" | {_number(one.promised_accuracy, len(first))}{_number(one.promised_size, 7)}"
+                f" | {_number(one.guaranteed_accuracy, len(first))}"
+                f"{_number(one.guaranteed_size, 7)}"
                 f"{_number(one.size_stratified_violation, 11)}{_number(one.worst_class, 13)}"
                 f"{_number(one.single_share, 8)}"
             )
@@ -178,20 +179,20 @@ def _lines(found: Comparison) -> list[str]:
     return lines
 
 
-def _promised(found: Comparison) -> bool:
-    return any(not math.isnan(one.promised_accuracy) for one in found.measured)
+def _guaranteed(found: Comparison) -> bool:
+    return any(not math.isnan(one.guaranteed_accuracy) for one in found.measured)
 
 
 def middle_of(found: Comparison) -> float:
-    """The accuracy whose promise is shown: 0.95, or the first."""
+    """The accuracy whose guarantee is shown: 0.95, or the first."""
     return 0.95 if 0.95 in found.accuracies else found.accuracies[0]
 
 
 def _legend(found: Comparison) -> list[str]:
     """What the columns mean that do not say so themselves."""
-    if not _promised(found):
+    if not _guaranteed(found):
         few = " to calibrate" in found.words
-        return ["", "Nothing can be promised with so few rows to calibrate."] if few else []
+        return ["", "Nothing can be guaranteed with so few rows to calibrate."] if few else []
     middle = middle_of(found)
     error = math.sqrt(middle * (1 - middle) / found.rows)
     return [

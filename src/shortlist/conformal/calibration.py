@@ -18,12 +18,12 @@ from shortlist._utils.warnings import warn
 from shortlist.conformal.quantiles import UnreachableError, min_calibration_size, threshold
 from shortlist.ranking import Ranking
 
-EVERY_LABEL = "every label, as nothing less can be promised"
+EVERY_LABEL = "every label, as nothing less can be guaranteed"
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What kind of rows made a promise: it holds for others of the same kind."""
+class RowSchema:
+    """What kind of rows made a guarantee: it holds for others of the same kind."""
 
     dense: bool
     depth: int
@@ -33,7 +33,7 @@ class Shape:
     """Type of the scores, as `Ranking.precision` has it."""
 
     @classmethod
-    def of(cls, ranking: Ranking) -> Shape:
+    def of(cls, ranking: Ranking) -> RowSchema:
         listed = ranking.listed()
         lengths = int(listed.min()), int(listed.max())
         return cls(ranking.is_dense, ranking.depth, lengths, ranking.precision)
@@ -45,19 +45,19 @@ class Shape:
         if ranking.is_dense != self.dense:
             raise ValueError(
                 f"the calibration rows had {kinds[self.dense]}, but these have "
-                f"{kinds[ranking.is_dense]}, for which nothing is promised; {again}"
+                f"{kinds[ranking.is_dense]}, for which nothing is guaranteed; {again}"
             )
         if self.dense and ranking.depth != self.depth:
             raise ValueError(
                 f"the calibration rows were ranked to depth {self.depth}, but these to "
-                f"{ranking.depth}, for which nothing is promised; {again}"
+                f"{ranking.depth}, for which nothing is guaranteed; {again}"
             )
-        found, (shortest, longest) = Shape.of(ranking).lengths, self.lengths
+        found, (shortest, longest) = RowSchema.of(ranking).lengths, self.lengths
         if not self.dense and (found[0] < shortest or found[1] > longest):
             warn(
                 f"the calibration rows had lists of {shortest} to {longest} candidates, but these "
                 f"have {found[0]} to {found[1]}: where the lists are made otherwise, the accuracy "
-                f"promised may not be kept; {again}"
+                f"guaranteed may not be kept; {again}"
             )
         if ranking.precision == self.precision:
             return ranking
@@ -66,14 +66,14 @@ class Shape:
         warn(
             f"the calibration rows had {self.precision} scores, but these are {ranking.precision}: "
             "scores that differ by rounding may be on the other side of the threshold, and the "
-            f"accuracy promised may not be kept; {again}"
+            f"accuracy guaranteed may not be kept; {again}"
         )
         return ranking
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Levels of the right labels of held-out rows, in random order; what promises are made of."""
+    """Levels of the right labels of held-out rows, in random order; what guarantees are made of."""
 
     levels: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -85,7 +85,7 @@ class Calibration:
     """… and the mean sizes that they give on the rows that choose."""
     made_for: dict[str, Any]
     """Parameters that the levels depend on, as they were."""
-    shape: Shape
+    shape: RowSchema
     """What kind of rows they were."""
     out_of: int | None = None
     """How many rows `fit` was given, if it kept these of them."""
@@ -186,7 +186,7 @@ class Conditional:
             else:
                 few = (
                     f"{int(few_rows.sum())} of {len(names)} {plural}, with fewer than the "
-                    f"{needed:,} rows that it takes, share one threshold, and the promise holds "
+                    f"{needed:,} rows that it takes, share one threshold, and the guarantee holds "
                     "for them together with the next smallest, if these are needed to make up for "
                     "what they lack"
                 )
@@ -204,7 +204,7 @@ class Conditional:
         return cls(by, torch.tensor([*found, unseen], dtype=torch.float64), list(names), words)
 
     def of_rows(self, groups: ArrayLike, rows: int) -> tuple[Tensor, str]:
-        """The threshold of each row's group, and what the promise leaves out, in words."""
+        """The threshold of each row's group, and what the guarantee leaves out, in words."""
         known = {name: code for code, name in enumerate(self.group_names)}
         asked = label_array(groups, "groups").tolist()
         if len(asked) != rows:
@@ -213,7 +213,7 @@ class Conditional:
         words = ""
         if unseen:
             warn(
-                f"no calibration row is of group {_few(unseen)}: nothing is promised for such "
+                f"no calibration row is of group {_few(unseen)}: nothing is guaranteed for such "
                 "groups, and they get the threshold of all calibration rows, or of those groups "
                 "that share one"
             )

@@ -20,7 +20,7 @@ from shortlist.conformal.scores import NAMES, ConformalScore
 from shortlist.families import Family
 from shortlist.learning.temperature import fit_scale
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, score_type
+from shortlist.ranking.probabilities import ScoreType, infer_score_type
 
 Kept = TypeVar("Kept", bound="_Levelled")
 
@@ -90,7 +90,7 @@ class Conformal(_Levelled):
     Notes
     -----
     A selector that is fitted on this family calibrates it on its own rows, if `calibrate` has not
-    been called before. What is chosen among the sets has no promise of its own.
+    been called before. What is chosen among the sets has no guarantee of its own.
 
     Examples
     --------
@@ -206,4 +206,4 @@ class DenisHebiri(_Levelled):
 
 def _read(scores: ArrayLike | Ranking, declared: str) -> tuple[Ranking, ScoreType]:
     ranking = as_ranking(scores)
-    return ranking, score_type(ranking, declared)
+    return ranking, infer_score_type(ranking, declared)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.arrays import sort_values
-from shortlist._utils.ordering import best, reaching
+from shortlist._utils.ordering import first_label, labels_reaching
 from shortlist.ranking import Ranking
 
 Sets: TypeAlias = tuple[Tensor, Tensor]
@@ -191,11 +191,14 @@ class OwnScores:
         least = _as_values(lowest, self.values.dtype)[:, None]
         if bool((least == least[0]).all()):
             least = least[:1]  # much faster to compare with
-        row, column = reaching(self.values, least, scores)
+        row, column = labels_reaching(self.values, least, scores)
         longest = torch.bincount(row, minlength=len(scores))
         nothing = (longest == 0).nonzero()[:, 0]
         if not self.empty and len(nothing):
-            row, column = torch.cat([row, nothing]), torch.cat([column, best(scores[nothing])])
+            row, column = (
+                torch.cat([row, nothing]),
+                torch.cat([column, first_label(scores[nothing])]),
+            )
             row, order = torch.sort(row, stable=True)
             column, longest = column[order], longest.clamp_(min=1)
         labels = column.to(torch.int32)

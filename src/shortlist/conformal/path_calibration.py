@@ -18,7 +18,7 @@ from shortlist.conformal.quantiles import (
 
 
 @dataclass(frozen=True)
-class Judged:
+class PathCalibration:
     """What calibration rows say of the members of a path.
 
     Attributes
@@ -32,7 +32,8 @@ class Judged:
     --------
     The member of 0.3 has the smallest sets of those that pass; 0.5 is never tested, as 0.4 fails:
 
-    >>> path = Judged([0.5, 0.4, 0.3, 0.1], 1000, [990, 900, 960, 980], [1000, 1100, 1200, 1500])
+    >>> weights, hits = [0.5, 0.4, 0.3, 0.1], [990, 900, 960, 980]
+    >>> path = PathCalibration(weights, 1000, hits, [1000, 1100, 1200, 1500])
     >>> path.member(accuracy=0.94, delta=0.05)
     2
     """
@@ -43,7 +44,7 @@ class Judged:
     labels: Sequence[int]
 
     @classmethod
-    def of(cls, weights: Sequence[float], hits: Tensor, sizes: Tensor) -> Judged:
+    def of(cls, weights: Sequence[float], hits: Tensor, sizes: Tensor) -> PathCalibration:
         """Of the members' hits and sizes, each (rows, members)."""
         return cls(list(weights), len(hits), hits.sum(dim=0).tolist(), sizes.sum(dim=0).tolist())
 
@@ -56,10 +57,10 @@ class Judged:
             raise UnreachableError(self._why_not(order[0], accuracy, delta))
         return min(order[:passed], key=lambda i: (self.labels[i], -self.hits[i]))
 
-    def promise(self, member: int, accuracy: float, delta: float) -> str:
-        """What is promised by the use of a member, in words."""
+    def guarantee(self, member: int, accuracy: float, delta: float) -> str:
+        """What is guaranteed by the use of a member, in words."""
         return (
-            f"accuracy >= {accuracy} promised with probability {float(miscoverage(delta))} by "
+            f"accuracy >= {accuracy} guaranteed with probability {float(miscoverage(delta))} by "
             f"{self.rows:,} calibration rows; cost_weight = {self.weights[member]:g} chosen by "
             "fixed-sequence testing"
         )
@@ -71,7 +72,7 @@ class Judged:
         if self.rows < needed:
             advice = f"Calibrate with more: {needed:,} at least"
         return (
-            f"accuracy = {accuracy} (delta = {delta}) cannot be promised with {self.rows:,} "
+            f"accuracy = {accuracy} (delta = {delta}) cannot be guaranteed with {self.rows:,} "
             f"calibration rows: the member of the smallest cost_weight, {self.weights[first]:g}, "
             f"has the right label of {hits:,} in its sets, so that at most {most} can be. {advice}"
         )

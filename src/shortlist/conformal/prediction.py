@@ -16,7 +16,7 @@ from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
 Point: TypeAlias = "tuple[float | Conditional, str]"
-"""A threshold, or one for each class or group, and the promise in words."""
+"""A threshold, or one for each class or group, and the guarantee in words."""
 
 
 SPARE = 1.1
@@ -51,10 +51,10 @@ class Lists:
         found = self.flat[: self.used]
         return found if len(self.flat) <= SPARE * self.used else found.clone()
 
-    def sets(self, promise: str) -> PredictionSets:
+    def sets(self, guarantee: str) -> PredictionSets:
         ranking = self.ranking
         return PredictionSets(
-            self.labels(), self.sizes, ranking.classes, kind=ranking.kind, promise=promise
+            self.labels(), self.sizes, ranking.classes, kind=ranking.kind, guarantee=guarantee
         )
 
 
@@ -74,15 +74,15 @@ class NestedLists(Lists):
         for kept, found in zip(self.lengths, lengths, strict=True):
             kept[rows] = found
 
-    def each(self, promises: Iterable[str]) -> Iterator[PredictionSets]:
+    def each(self, guarantees: Iterable[str]) -> Iterator[PredictionSets]:
         ranking, flat = self.ranking, self.labels()
-        for lengths, promise in zip(self.lengths, promises, strict=True):
+        for lengths, guarantee in zip(self.lengths, guarantees, strict=True):
             yield PredictionSets(
                 flat,
                 lengths,
                 ranking.classes,
                 kind=ranking.kind,
-                promise=promise,
+                guarantee=guarantee,
                 within=None if len(self.lengths) == 1 else self.sizes,
             )
 
@@ -90,10 +90,10 @@ class NestedLists(Lists):
 def thresholds_at(
     point: float | Conditional, rows: int, groups: ArrayLike | None
 ) -> tuple[Tensor, str]:
-    """The threshold of each row, or of each class, and what the promise leaves out, in words."""
+    """The threshold of each row, or of each class, and what the guarantee leaves out, in words."""
     by = point.by if isinstance(point, Conditional) else None
     if groups is not None and by != "group":
-        raise ValueError('groups came, but the promise is not by group; say by="group"')
+        raise ValueError('groups came, but the guarantee is not by group; say by="group"')
     if not isinstance(point, Conditional):
         return torch.full((rows,), point, dtype=torch.float64), ""
     if by == "class":
@@ -107,9 +107,11 @@ def sets_at_points(
     ranking: Ranking, blocks: Iterable[Block], points: Sequence[Point], groups: ArrayLike | None
 ) -> list[PredictionSets]:
     """The sets of all rows at each of some operating points, from levels that are made once."""
-    asked = [(*thresholds_at(point, len(ranking), groups), promise) for point, promise in points]
+    asked = [
+        (*thresholds_at(point, len(ranking), groups), guarantee) for point, guarantee in points
+    ]
     thresholds = [at.to(ranking.device) for at, _, _ in asked]
-    promises = [promise + words for _, words, promise in asked]
+    guarantees = [guarantee + words for _, words, guarantee in asked]
     others = {
         k: by_class if isinstance(point, Conditional) and point.by == "class" else _with_all
         for k, (point, _) in enumerate(points)
@@ -125,8 +127,8 @@ def sets_at_points(
         for k, find in others.items():
             at = thresholds[k] if find is by_class else thresholds[k][rows]
             own[k].add(rows, *find(ranked, levels, at))
-    found = dict(zip(nested, shared.each(promises[k] for k in nested), strict=True))
-    found |= {k: lists.sets(promises[k]) for k, lists in own.items()}
+    found = dict(zip(nested, shared.each(guarantees[k] for k in nested), strict=True))
+    found |= {k: lists.sets(guarantees[k]) for k, lists in own.items()}
     return [found[k] for k in range(len(points))]
 
 

@@ -1,4 +1,4 @@
-"""What stands behind a promise: exact ranks, binomial tails and tests. Knows of no method.
+"""What stands behind a guarantee: exact ranks, binomial tails and tests. Knows of no method.
 
 Everywhere a high score is good: a set holds the labels whose score is at least a threshold `q`,
 and `q` is one of the scores that the right labels of held-out ("calibration") rows had.
@@ -25,7 +25,7 @@ RARE = 1e-4
 
 
 class UnreachableError(ValueError):
-    """A promise that this calibration data, or this list of candidates, cannot keep."""
+    """A guarantee that this calibration data, or this list of candidates, cannot keep."""
 
 
 def miscoverage(accuracy: float) -> Fraction:
@@ -66,7 +66,7 @@ def quantile_rank(rows: int, accuracy: float, delta: float | None = None) -> int
 def min_calibration_size(
     accuracy: float, delta: float | None = None, *, exhaustive: bool = True
 ) -> int:
-    """The least number of calibration rows with which an accuracy can be promised.
+    """The least number of calibration rows with which an accuracy can be guaranteed.
 
     `exhaustive=False` is for lists of candidates, which may lack the right label: that they do
     not too often has to be shown first, see `listed_rank`.
@@ -158,7 +158,7 @@ def _most_unlisted(rows: int, accuracy: float) -> int:
 def max_accuracy(
     rows: int, lost: int = 0, delta: float | None = None, *, exhaustive: bool = True
 ) -> float:
-    """The largest accuracy that can be promised if `lost` of the rows' labels cannot be had.
+    """The largest accuracy that can be guaranteed if `lost` of the rows' labels cannot be had.
 
     >>> max_accuracy(99), max_accuracy(99, lost=9, delta=0.05) < max_accuracy(99, delta=0.05)
     (0.99, True)
@@ -179,7 +179,7 @@ def max_accuracy(
             return listed_rank(rows, lost, accuracy) > lost
         return quantile_rank(rows, accuracy, delta) > lost
 
-    # The nearest float may lie above the number that is meant, and could not be promised.
+    # The nearest float may lie above the number that is meant, and could not be guaranteed.
     step = math.ulp(most)
     while most > 0 and not reached(most):
         most, step = most - step, 2 * step
@@ -187,7 +187,7 @@ def max_accuracy(
 
 
 def round_down(accuracy: float, digits: int = 5) -> str:
-    """An accuracy in a few decimals that does not exceed it: rounding up would promise too much.
+    """An accuracy in a few decimals that does not exceed it: rounding up would guarantee too much.
 
     >>> round_down(2 / 3), round_down(0.29), round_down(0.0)
     ('0.66666', '0.29', '0')
@@ -204,14 +204,14 @@ def threshold(
     on_unreachable: str = "raise",
     exhaustive: bool = True,
 ) -> float:
-    """The threshold at which an accuracy is promised, from sorted calibration scores.
+    """The threshold at which an accuracy is guaranteed, from sorted calibration scores.
 
     Parameters
     ----------
     scores : (rows,), increasing
         Scores of the right labels; minus infinity where a label cannot be had at all.
     on_unreachable : "raise" or "all"
-        What to do where the promise cannot be kept: an `UnreachableError`, or minus infinity,
+        What to do where the guarantee cannot be kept: an `UnreachableError`, or minus infinity,
         which stands for every label.
     exhaustive : bool
         Whether a set can contain any label. If not (lists of candidates), or if a score is minus
@@ -224,7 +224,7 @@ def threshold(
     0.2
     >>> threshold(np.array([0.1, 0.2]), 0.9)
     Traceback (most recent call last):
-    shortlist.conformal.quantiles.UnreachableError: accuracy = 0.9 cannot be promised with 2 \
+    shortlist.conformal.quantiles.UnreachableError: accuracy = 0.9 cannot be guaranteed with 2 \
 calibration rows: 9 are needed. At most 0.66666 can be
     """
     check_choice(on_unreachable, "on_unreachable", ("raise", "all"))
@@ -248,7 +248,7 @@ calibration rows: 9 are needed. At most 0.66666 can be
             "is not among the candidates or in the largest set, or its class was never learned)"
         )
     raise UnreachableError(
-        f"accuracy = {accuracy}{form} cannot be promised with {rows:,} calibration "
+        f"accuracy = {accuracy}{form} cannot be guaranteed with {rows:,} calibration "
         f"row{'' if rows == 1 else 's'}: {', and '.join(why)}. At most {most} can be"
     )
 
@@ -256,7 +256,7 @@ calibration rows: 9 are needed. At most 0.66666 can be
 def p_values(scores: NDArray[np.floating], new: NDArray[np.floating]) -> NDArray[np.float64]:
     """The share of calibration scores, the new one among them, that are no higher than it.
 
-    A label's p-value exceeds alpha if and only if the set promised at 1 - alpha holds it.
+    A label's p-value exceeds alpha if and only if the set guaranteed at 1 - alpha holds it.
 
     >>> p_values(np.array([0.1, 0.4, 0.6]), np.array([0.05, 0.4, 0.9])).tolist()
     [0.25, 0.75, 1.0]

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.arrays import check_choice, check_finite, to_tensor
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.labels import Classes
 from shortlist.datasets.samples import FeatureFile, Samples
 from shortlist.datasets.score_files import CandidateFile, ScoreFile
 from shortlist.ranking.candidates import read_candidates
 
 DataFile: TypeAlias = FeatureFile | CandidateFile | ScoreFile
-Kind: TypeAlias = Literal["features", "candidates", "scores"]
+ArrayType: TypeAlias = Literal["features", "candidates", "scores"]
 Arrays: TypeAlias = "dict[str, NDArray[np.generic]]"
 
 MOST_CLASSES = 10_000_000
@@ -47,7 +47,7 @@ def load(path: str | os.PathLike[str], kind: Literal["candidates"]) -> Candidate
 def load(path: str | os.PathLike[str], kind: Literal["scores"]) -> ScoreFile: ...
 
 
-def load(path: str | os.PathLike[str], kind: Kind | None = None) -> DataFile:
+def load(path: str | os.PathLike[str], kind: ArrayType | None = None) -> DataFile:
     """Read a file of arrays (.npz). Nothing in the file is executed.
 
     The arrays say what it is:
@@ -124,7 +124,7 @@ def save(path: str | os.PathLike[str], file: FeatureFile, *, overwrite: bool = F
         raise ValueError(f"save writes a FeatureFile; got {type(file).__name__}")
     arrays = _arrays_of(target, file)
     _features(target, arrays)
-    with written_whole(target) as aside:
+    with atomic_write(target) as aside:
         with aside.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
         check_target(target, overwrite=overwrite)  # writing takes time: someone may have been here

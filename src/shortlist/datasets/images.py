@@ -31,7 +31,7 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def pick(self, rows: Sequence[int]) -> ImageFiles:
+    def select_rows(self, rows: Sequence[int]) -> ImageFiles:
         return ImageFiles(tuple(self.paths[row] for row in rows), self.size)
 
     def decode(self) -> NDArray[np.uint8]:
@@ -89,7 +89,7 @@ class Images:
         if isinstance(self.images, np.ndarray):
             return Images(self.images[rows], self.y[rows], self.classes)
         wanted = np.arange(len(self))[rows]
-        return Images(self.images.pick(wanted.tolist()), self.y[rows], self.classes)
+        return Images(self.images.select_rows(wanted.tolist()), self.y[rows], self.classes)
 
     def batches(self, rows: int) -> Iterator[NDArray[np.uint8]]:
         """The images in order, so many rows at a time; files are decoded here."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.html_report.content import content_of
 from shortlist.html_report.guarantee_plot import plot_guarantee
 from shortlist.html_report.page import page
@@ -33,7 +33,7 @@ def report_comparison(
     """Write all of it as one page for a browser, which needs no network.
 
     The curves with their bands, a slider for the accuracy, the table, the hardest classes and
-    those that are taken for each other, examples, and what is promised, in plain words.
+    those that are taken for each other, examples, and what is guaranteed, in plain words.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def report_comparison(
     """
     target = check_target(path, overwrite)
     text = page(content_of(found, examples), title)
-    with written_whole(target) as aside:
+    with atomic_write(target) as aside:
         aside.write_text(text, encoding="utf-8")
     return target
 

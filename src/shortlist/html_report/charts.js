@@ -49,7 +49,7 @@ function drawCurves() {
     );
   }
   const point = pointOf(data.methods[state.method], state.target);
-  if (point && point.promised) {
+  if (point && point.guaranteed) {
     const px = x(Math.max(point.labels / data.rows, 1e-9));
     const py = y(point.hits / data.rows);
     if (px >= pad.left - 1 && px <= wide - pad.right + 1 && py <= high - pad.bottom + 1)

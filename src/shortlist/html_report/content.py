@@ -30,9 +30,9 @@ from shortlist.html_report.examples import (
 from shortlist.html_report.operating_points import (
     TARGETS,
     Points,
-    can_promise,
+    can_guarantee,
     points_of,
-    sets_promised,
+    sets_guaranteed,
 )
 from shortlist.sets import PredictionSets
 
@@ -49,7 +49,7 @@ SINGLE_BINS = 16
 class Point:
     """Sets of the test rows at one operating point, in whole numbers."""
 
-    promised: bool
+    guaranteed: bool
     hits: int
     """Rows whose list holds the right label."""
     labels: int
@@ -72,8 +72,8 @@ class Method:
     """One method at every accuracy that can be asked for."""
 
     name: str
-    promise: str
-    """What stands behind its promises: "by 275 calibration rows". Empty if it makes none."""
+    guarantee: str
+    """What stands behind its guarantees: "by 275 calibration rows". Empty if it makes none."""
     curve: tuple[list[float], list[float]]
     """Mean sizes and accuracies to draw."""
     size: list[float]
@@ -183,7 +183,7 @@ def _method(
     size, low, high = _sizes_on_curves(fitted, accuracies)
     return Method(
         name=_printable(name),
-        promise=_by_what(fitted, accuracies, points),
+        guarantee=_by_what(fitted, accuracies, points),
         curve=_drawn(fitted, accuracies, size),
         size=size.tolist(),
         low=low.tolist(),
@@ -212,13 +212,13 @@ def _distinct(
             at.append(-1)
             continue
         hits, sizes = points.hits[:, i], points.sizes[:, i]
-        key = bool(points.promised[i]), hits.tobytes(), sizes.tobytes()
+        key = bool(points.guaranteed[i]), hits.tobytes(), sizes.tobytes()
         if key not in found:
             found[key] = len(distinct)
             own = None if lists.lists is None else lists.lists[i]
             distinct.append(
                 Point(
-                    promised=key[0],
+                    guaranteed=key[0],
                     hits=int(hits.sum()),
                     labels=int(sizes.sum()),
                     longest=int(sizes.max()),
@@ -241,8 +241,8 @@ def _sets(
     """The sets of all test rows at one accuracy."""
     ranking, _, x = fitted.judged
     model = fitted.model(accuracies[at])
-    if points.promised[at]:
-        return sets_promised(model, ranking, x, accuracies[at])
+    if points.guaranteed[at]:
+        return sets_guaranteed(model, ranking, x, accuracies[at])
     if not points.known[at]:
         return None
     sizes = torch.from_numpy(points.sizes[:, at].astype(np.int64)).to(ranking.device)
@@ -327,17 +327,17 @@ def _drawn(
 
 
 def _by_what(fitted: Fitted, accuracies: list[float], points: Points) -> str:
-    """What stands behind a method's promises, in the words of one of them."""
-    made = np.flatnonzero(points.promised)
+    """What stands behind a method's guarantees, in the words of one of them."""
+    made = np.flatnonzero(points.guaranteed)
     if not len(made):
         return ""
     at = accuracies[made[len(made) // 2]]
     ranking, _, x = fitted.judged
     model = fitted.model(at)
-    assert can_promise(model)
-    sets = sets_promised(model, ranking[:1], None if x is None else x[:1], at)
-    words = "" if sets is None else sets.promise.split(";")[0]
-    return words.partition(" promised ")[2] or "by calibration rows"
+    assert can_guarantee(model)
+    sets = sets_guaranteed(model, ranking[:1], None if x is None else x[:1], at)
+    words = "" if sets is None else sets.guarantee.split(";")[0]
+    return words.partition(" guaranteed ")[2] or "by calibration rows"
 
 
 LONGEST_NAME = 80

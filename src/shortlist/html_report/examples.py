@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist._utils.arrays import row_index
 from shortlist.comparison import Fitted, Rows
-from shortlist.html_report.operating_points import Points, sets_promised
+from shortlist.html_report.operating_points import Points, sets_guaranteed
 from shortlist.predictors import PlugInSelector, SetPredictor
 from shortlist.predictors.nested import NestedSelector
 from shortlist.ranking import Ranking
@@ -90,8 +90,8 @@ def lists_of(
     if is_prefix(model):
         return Lists(order=_order(model, ranking, x))
     found: list[list[list[int]] | None] = []
-    for accuracy, made in zip(accuracies, points.promised, strict=True):
-        sets = sets_promised(fitted.model(accuracy), ranking, x, accuracy) if made else None
+    for accuracy, made in zip(accuracies, points.guaranteed, strict=True):
+        sets = sets_guaranteed(fitted.model(accuracy), ranking, x, accuracy) if made else None
         found.append(None if sets is None else _indices(sets))
     return Lists(lists=found)
 

@@ -1,4 +1,4 @@
-"""What a method's sets are at many accuracies: as promised, or else as read off its curve."""
+"""What a method's sets are at many accuracies: as guaranteed, or else as read off its curve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shortlist.sets import PredictionSets
 Outcome: TypeAlias = tuple[NDArray[np.bool_], NDArray[np.integer]]
 """Whether each row's set holds the label, and its size."""
 DELTA = 0.05
-"""With which a path of selectors promises unless it is told otherwise."""
+"""With which a path of selectors guarantees unless it is told otherwise."""
 
 
 def _targets() -> tuple[float, ...]:
@@ -47,15 +47,15 @@ class Points:
     ----------
     hits, sizes : (rows, accuracies)
         Whether a row's set holds its label, and how many labels it holds.
-    promised, known : (accuracies,)
-        Whether the sets are those for which the accuracy was promised; and whether there are any:
-        where nothing is promised, they are the shortest of the curve that reach the accuracy on
+    guaranteed, known : (accuracies,)
+        Whether the sets are those for which the accuracy was guaranteed; and whether there are any:
+        where nothing is guaranteed, they are the shortest of the curve that reach the accuracy on
         these rows, if the curve reaches it and has kept what each row contributes.
     """
 
     hits: NDArray[np.bool_]
     sizes: NDArray[np.int32]
-    promised: NDArray[np.bool_]
+    guaranteed: NDArray[np.bool_]
     known: NDArray[np.bool_]
 
 
@@ -65,10 +65,10 @@ def points_of(fitted: Fitted, accuracies: Sequence[float]) -> Points:
     index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
     found: list[Outcome | None] = [None] * len(accuracies)
     for model, at in _by_model(fitted, accuracies):
-        made = promised(model, ranking, index, x, [accuracies[i] for i in at])
+        made = guaranteed(model, ranking, index, x, [accuracies[i] for i in at])
         for i, outcome in zip(at, made, strict=True):
             found[i] = outcome
-    is_promised = np.array([outcome is not None for outcome in found])
+    is_guaranteed = np.array([outcome is not None for outcome in found])
     for i, accuracy in enumerate(accuracies):
         if found[i] is None:
             found[i] = _on_curve(fitted.curves[fitted.nearest(accuracy)], accuracy)
@@ -78,7 +78,7 @@ def points_of(fitted: Fitted, accuracies: Sequence[float]) -> Points:
     for i, outcome in enumerate(found):
         if outcome is not None:
             hits[:, i], sizes[:, i] = outcome
-    return Points(hits, sizes, is_promised, known)
+    return Points(hits, sizes, is_guaranteed, known)
 
 
 def _by_model(fitted: Fitted, accuracies: Sequence[float]) -> list[tuple[SetPredictor, list[int]]]:
@@ -90,10 +90,10 @@ def _by_model(fitted: Fitted, accuracies: Sequence[float]) -> list[tuple[SetPred
     return list(parts.values())
 
 
-def can_promise(model: SetPredictor) -> bool:
+def can_guarantee(model: SetPredictor) -> bool:
     """Whether a model is calibrated."""
     if isinstance(model, CardinalityPath):
-        return getattr(model, "_judged", None) is not None
+        return getattr(model, "_path_calibration", None) is not None
     if isinstance(model, PlugInSelector) and not model.family_.nested:
         return False
     if isinstance(model, NestedSelector):
@@ -101,18 +101,18 @@ def can_promise(model: SetPredictor) -> bool:
     return hasattr(model, "calibrate")
 
 
-def promised(
+def guaranteed(
     model: SetPredictor,
     ranking: Ranking,
     index: Tensor,
     features: Tensor | None,
     accuracies: Sequence[float],
 ) -> list[Outcome | None]:
-    """What the sets hold for which each accuracy is promised; None where it cannot be.
+    """What the sets hold for which each accuracy is guaranteed; None where it cannot be.
 
     The same as `predict_set(..., accuracy=a)` for each of them, in one pass where that can be.
     """
-    if not can_promise(model):
+    if not can_guarantee(model):
         return [None] * len(accuracies)
     if isinstance(model, CardinalityPath):
         return _of_path(model, ranking, index, features, accuracies)
@@ -157,14 +157,14 @@ def _of_path(
     features: Tensor | None,
     accuracies: Sequence[float],
 ) -> list[Outcome | None]:
-    assert model._judged is not None
+    assert model._path_calibration is not None
     ranking = model._ranking(ranking)
     choices = list(model._choices(ranking, features))
     hits, sizes = (t.cpu().numpy() for t in outcomes(model.family_, ranking, index, choices))
     found: list[Outcome | None] = []
     for accuracy in accuracies:
         try:
-            member = model._judged.member(accuracy, DELTA)
+            member = model._path_calibration.member(accuracy, DELTA)
             found.append((hits[:, member], sizes[:, member]))
         except UnreachableError:
             found.append(None)
@@ -178,7 +178,7 @@ def _predicted(
     features: Tensor | None,
     accuracy: float,
 ) -> Outcome | None:
-    sets = sets_promised(model, ranking, features, accuracy)
+    sets = sets_guaranteed(model, ranking, features, accuracy)
     if sets is None:
         return None
     y = ranking.classes.decode(index.cpu().numpy())
@@ -186,11 +186,11 @@ def _predicted(
     return held.cpu().numpy(), sizes.cpu().numpy()
 
 
-def sets_promised(
+def sets_guaranteed(
     model: SetPredictor, ranking: Ranking, features: Tensor | None, accuracy: float
 ) -> PredictionSets | None:
-    """The sets for which an accuracy is promised, if it can be."""
-    if not can_promise(model):
+    """The sets for which an accuracy is guaranteed, if it can be."""
+    if not can_guarantee(model):
         return None
     with warnings.catch_warnings():  # asked at many accuracies, it would warn as many times
         warnings.simplefilter("ignore", UserWarning)

@@ -11,10 +11,10 @@ function showNumbers(method, point) {
     byId("error").textContent = "";
     const reached = method.size[state.target] !== null;
     byId("told").textContent = reached
-      ? `${asked} is not promised. With so many test rows, only the mean size that reaches it ` +
+      ? `${asked} is not guaranteed. With so many test rows, only the mean size that reaches it ` +
         "on them is known, not the lists."
       : `No lists of ${method.name} reach ${asked} on the test rows.`;
-    const what = reached ? "not promised" : "not reached";
+    const what = reached ? "not guaranteed" : "not reached";
     slider.setAttribute("aria-valuetext", `${asked}: ${what}`);
     return;
   }
@@ -33,13 +33,13 @@ function showNumbers(method, point) {
     `${asked}: ${number(size)} labels on average with ${method.name}`
   );
   const rows = `of the ${plural(data.rows, "test row")}`;
-  byId("told").textContent = point.promised
-    ? `${asked} is promised ${method.promise}. The lists held the right label in ` +
+  byId("told").textContent = point.guaranteed
+    ? `${asked} is guaranteed ${method.guarantee}. The lists held the right label in ` +
       `${percent(kept, 2)} ${rows}.`
-    : (method.promise
-        ? `${asked} cannot be promised: there are too few calibration rows, or the largest ` +
+    : (method.guarantee
+        ? `${asked} cannot be guaranteed: there are too few calibration rows, or the largest ` +
           "lists miss too many labels. "
-        : `${method.name} promises nothing. `) +
+        : `${method.name} guarantees nothing. `) +
       `Shown are its shortest lists that reach ${asked} ${rows}.`;
 }
 

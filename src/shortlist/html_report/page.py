@@ -12,7 +12,7 @@ from importlib.resources import files
 from shortlist._version import __version__
 from shortlist.comparison.result import middle_of
 from shortlist.html_report.content import Content, Method, Point
-from shortlist.html_report.prose import in_short, listed, measured, percent, promises
+from shortlist.html_report.prose import guarantees, in_short, listed, measured, percent
 
 
 def page(content: Content, title: str) -> str:
@@ -26,7 +26,7 @@ def page(content: Content, title: str) -> str:
         "short": "\n".join(f"<p>{escape(line)}</p>" for line in in_short(content)),
         "table": "\n".join(_table(content)),
         "hard": "\n".join(_hard(content)),
-        "promise": "\n".join(_promises(content)),
+        "guarantee": "\n".join(_guarantees(content)),
         "data": embedded(_data(content)),
         "script": "\n".join(map(_file, ("base.js", "charts.js", "page.js"))),
     }
@@ -87,7 +87,7 @@ def _method(method: Method, place: dict[int, int]) -> dict[str, object]:
     order = method.order
     return {
         "name": method.name,
-        "promise": method.promise,
+        "guarantee": method.guarantee,
         "curve": [[float(f"{v:.6g}") for v in values] for values in method.curve],
         "size": [_or_null(v) for v in method.size],
         "low": [_or_null(v, 5) for v in method.low],
@@ -126,12 +126,13 @@ def _table(content: Content) -> Iterator[str]:
     found, middle = content.found, middle_of(content.found)
     wide = len(found.accuracies)
     yield "<p>Mean number of labels in a list, at equal accuracy on the test rows; then the lists "
-    yield f"for which {percent(middle)} was promised.</p>"
+    yield f"for which {percent(middle)} was guaranteed.</p>"
 
     def lines() -> Iterator[str]:
         yield '<thead><tr><th></th><th class="span first" scope="colgroup" '
         yield f'colspan="{wide}">mean size at accuracy</th>'
-        yield f'<th class="span first" scope="colgroup" colspan="5">{percent(middle)} promised</th>'
+        yield '<th class="span first" scope="colgroup" colspan="5">'
+        yield f"{percent(middle)} guaranteed</th>"
         yield '<th class="span first" scope="colgroup" colspan="2">seconds</th></tr>'
         heads = [percent(a) for a in found.accuracies]
         heads += [
@@ -151,7 +152,7 @@ def _table(content: Content) -> Iterator[str]:
         for k, name in enumerate(found._fitted):
             one = found.at(name, middle)
             cells = [_number(found.at(name, a).size, 3) for a in found.accuracies]
-            cells += [_share(one.promised_accuracy), _number(one.promised_size, 3)]
+            cells += [_share(one.guaranteed_accuracy), _number(one.guaranteed_size, 3)]
             cells += [_number(one.size_stratified_violation, 3)]
             cells += [_share(one.worst_class), _share(one.single_share)]
             cells += [_number(one.fit_seconds, 1), _number(one.predict_seconds, 2)]
@@ -192,7 +193,7 @@ def _hard(content: Content) -> Iterator[str]:
     method = content.methods[content.main]
     asked = percent(content.accuracies[content.start])
     known = method.points[method.at[content.start]]
-    what = "for which {} was promised" if known.promised else "that reach {} on the test rows"
+    what = "for which {} was guaranteed" if known.guaranteed else "that reach {} on the test rows"
     lists = f"the lists of {escape(method.name)} {what.format(asked)}"
     yield f"<p>The classes that need the longest lists: {lists}.</p>"
 
@@ -230,8 +231,8 @@ def _hard(content: Content) -> Iterator[str]:
     yield "</ol>"
 
 
-def _promises(content: Content) -> Iterator[str]:
-    for heading, said in promises(content).items():
+def _guarantees(content: Content) -> Iterator[str]:
+    for heading, said in guarantees(content).items():
         yield f"<h3>{escape(heading)}</h3>"
         yield '<ul class="plain">'
         for words in said:

@@ -1,4 +1,4 @@
-"""What a report says in words: what was found in short, what is promised, and what is not."""
+"""What a report says in words: what was found in short, what is guaranteed, and what is not."""
 
 from __future__ import annotations
 
@@ -76,22 +76,22 @@ def in_short(content: Content) -> list[str]:
     return [*said, words + "."]
 
 
-def promises(content: Content) -> dict[str, list[str]]:
+def guarantees(content: Content) -> dict[str, list[str]]:
     """Headings, and under each what there is to say."""
     method = content.methods[content.main]
-    able = [m for m in content.methods if m.promise]
-    if able and not method.promise:
+    able = [m for m in content.methods if m.guarantee]
+    if able and not method.guarantee:
         method = able[0]
-    parts = {"What is promised": _promised(content, method)}
-    if method.promise:
+    parts = {"What is guaranteed": _guaranteed(content, method)}
+    if method.guarantee:
         parts["What was kept"] = _kept(content, method)
-    parts["What is not promised"] = _not_promised(content, bool(able))
+    parts["What is not guaranteed"] = _not_guaranteed(content, bool(able))
     how = _how(content)
     return parts | {"How it was measured": how}
 
 
-def _promised(content: Content, method: Method) -> list[str]:
-    if not method.promise:
+def _guaranteed(content: Content, method: Method) -> list[str]:
+    if not method.guarantee:
         return [
             "Nothing: no labelled rows were kept aside to calibrate with, or too few. All "
             "accuracies on this page are what was counted on the test rows."
@@ -104,7 +104,7 @@ def _promised(content: Content, method: Method) -> list[str]:
     )
     words = (
         f"You name an accuracy, say {asked}. Then the list of {whom} holds the right label with a "
-        f"probability of at least {asked}: promised {method.promise}, "
+        f"probability of at least {asked}: guaranteed {method.guarantee}, "
         "that is, by labelled rows that were kept aside and served for nothing else."
     )
     said = [words]
@@ -117,18 +117,18 @@ def _promised(content: Content, method: Method) -> list[str]:
                 "little higher or lower, typically by "
                 f"{100 * math.sqrt(a * (1 - a) / (n + 2)):.1g} percentage points."
             )
-    if "with probability" in method.promise:
+    if "with probability" in method.guarantee:
         said.append(
             "“With probability” is over the draw of the calibration rows: so often the accuracy on "
             "new rows is at least the one asked for."
         )
     said.append(
-        "The promise needs new rows that come about as the calibration rows did. It needs nothing "
-        "of the classifier: a bad one gets longer lists, not fewer right ones."
+        "The guarantee needs new rows that come about as the calibration rows did. It needs "
+        "nothing of the classifier: a bad one gets longer lists, not fewer right ones."
     )
-    other = [m.name for m in content.methods if not m.promise]
+    other = [m.name for m in content.methods if not m.guarantee]
     if other:
-        said.append(f"No promise here: {listed(other)}.")
+        said.append(f"No guarantee here: {listed(other)}.")
     return said
 
 
@@ -136,19 +136,19 @@ def _kept(content: Content, method: Method) -> list[str]:
     said = []
     for accuracy in content.found.accuracies:
         at = method.at[content.accuracies.index(accuracy)]
-        if at < 0 or not method.points[at].promised:
-            said.append(f"{percent(accuracy)} could not be promised.")
+        if at < 0 or not method.points[at].guaranteed:
+            said.append(f"{percent(accuracy)} could not be guaranteed.")
             continue
         point = method.points[at]
         share = point.hits / content.rows
         error = math.sqrt(share * (1 - share) / content.rows)
         said.append(
-            f"{percent(accuracy)} promised: {method.name}’s lists held the right label in "
+            f"{percent(accuracy)} guaranteed: {method.name}’s lists held the right label in "
             f"{measured(share)} of the {rows(content.rows)} (standard error {100 * error:.2g} "
             f"percentage points), with {point.labels / content.rows:.2f} labels on average"
             f"{_by_chance(share, accuracy, content, method)}."
         )
-    if any(point.promised and point.labels == content.rows for point in method.points):
+    if any(point.guaranteed and point.labels == content.rows for point in method.points):
         said.append(
             "A list is never empty: where all of them have one label, they are right as often as "
             "the first label is, which may be more often than asked for."
@@ -161,7 +161,7 @@ def _kept(content: Content, method: Method) -> list[str]:
 
 
 def _by_chance(share: float, accuracy: float, content: Content, method: Method) -> str:
-    """What to make of a share that is smaller than the accuracy promised."""
+    """What to make of a share that is smaller than the accuracy guaranteed."""
     kept = getattr(_model(content, method), "_calibration", None)
     draws = 1 / content.rows + (0 if kept is None else 1 / len(kept))
     if share >= accuracy:
@@ -171,7 +171,7 @@ def _by_chance(share: float, accuracy: float, content: Content, method: Method) 
     return ": less than chance explains. Were these rows drawn as the calibration rows were?"
 
 
-def _not_promised(content: Content, any_promise: bool) -> list[str]:
+def _not_guaranteed(content: Content, any_guarantee: bool) -> list[str]:
     said = [
         "Single rows. An accuracy is a share among many rows: it says nothing of one row’s list, "
         "and lists of some classes, or kinds of rows, may be right less often.",
@@ -185,14 +185,14 @@ def _not_promised(content: Content, any_promise: bool) -> list[str]:
             "That the method which looks best here is the best: the best of several is partly "
             "lucky, and the shades around the curves tell how much luck there may be."
         )
-    return said if any_promise else said[:1] + said[2:]
+    return said if any_guarantee else said[:1] + said[2:]
 
 
 def _how(content: Content) -> list[str]:
     said = [
         "“At equal accuracy”: each method’s threshold is moved until its lists hold the right "
         "label in just that share of the test rows; between two points of a curve, linearly. That "
-        "compares methods fairly, but uses the test rows’ labels, and so is no promise.",
+        "compares methods fairly, but uses the test rows’ labels, and so is no guarantee.",
     ]
     tuned = [
         method.name

@@ -13,7 +13,7 @@ from shortlist._utils.frames import match_columns
 from shortlist._utils.labels import label_array
 from shortlist.comparison import ACCURACIES, Comparison, Fitted, Rows, measured_at
 from shortlist.families import TopK
-from shortlist.html_report.operating_points import can_promise
+from shortlist.html_report.operating_points import can_guarantee
 from shortlist.predictors import FixedSelector, SetPredictor
 from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.ranking import Ranking
@@ -44,7 +44,7 @@ def judge(
     """
     if getattr(model, "by", None) == "group":
         raise ValueError(
-            'by = "group": a report is about all rows alike; for one about the promise over all '
+            'by = "group": a report is about all rows alike; for one about the guarantee over all '
             "rows, set_params(by=None)"
         )
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
@@ -71,8 +71,8 @@ def _add(found: Comparison, name: str, model: SetPredictor, rows: Rows) -> None:
     curve = model.frontier(*rows)
     name = name or curve.name or type(model).__name__
     for accuracy in found.accuracies:
-        promised = can_promise(model)
-        found.measured.append(measured_at(name, model, accuracy, curve, rows, promised, math.nan))
+        guaranteed = can_guarantee(model)
+        found.measured.append(measured_at(name, model, accuracy, curve, rows, guaranteed, math.nan))
     found.models[name], found.curves[name] = model, curve
     of_all = found.accuracies
     found._fitted[name] = Fitted(dict.fromkeys(of_all, model), dict.fromkeys(of_all, curve), rows)

@@ -12,7 +12,7 @@ from torch import nn
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
 from shortlist.conformal.calibration import Calibration
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.families import Family, TopK
 from shortlist.io.fields import need
 from shortlist.io.state import rising, within
@@ -132,13 +132,13 @@ def _calibration(one: Calibration) -> None:
     need((one.mean_sizes >= 0).all(), "Calibration has a negative mean size")
     need(one.choosing is None or one.choosing <= rows, f"Calibration: {one.choosing} rows choose")
     shape = one.shape
-    need(len(shape.lengths) == 2, "Shape has not two lengths")
-    need(shape.lengths[0] <= shape.lengths[1] <= shape.depth, "Shape has lists beyond its depth")
+    need(len(shape.lengths) == 2, "RowSchema has not two lengths")
+    need(shape.lengths[0] <= shape.lengths[1] <= shape.depth, "RowSchema has lists beyond its depth")
 
 
-def _judged(one: Judged) -> None:
-    need(len(one.weights) == len(one.hits) == len(one.labels), "Judged has lists of other lengths")
-    need(max(one.hits) <= one.rows, f"Judged has {max(one.hits)} hits in {one.rows} rows")
+def _path_calibration(one: PathCalibration) -> None:
+    need(len(one.weights) == len(one.hits) == len(one.labels), "PathCalibration has lists of other lengths")
+    need(max(one.hits) <= one.rows, f"PathCalibration has {max(one.hits)} hits in {one.rows} rows")
 
 
 def _buckets(one: Buckets) -> None:
@@ -197,7 +197,7 @@ def _nested(one: NestedSelector) -> None:
         need(
             within(kept.labels + 1, one._classes.n + 1), "Calibration has a label that is no class"
         )
-    need(kept.shape.depth <= one._classes.n, f"Shape has depth {kept.shape.depth}")
+    need(kept.shape.depth <= one._classes.n, f"RowSchema has depth {kept.shape.depth}")
     strange = set(kept.made_for) - set(one.get_params(deep=False))
     need(not strange, f"Calibration was made for {str(sorted(map(str, strange)))[:60]}")
 
@@ -245,9 +245,9 @@ def _choosing(one: CardinalitySelector | CardinalityPath) -> None:
         need(all(n == len(one.family_) for _, n, _ in found), "the network has other outputs")
         need(stacked is None or not isinstance(network, _Members), "a member is a stack")
         need(any(True for _ in network.state_dict()), "the network has no weights")
-    judged = getattr(one, "_judged", None)
+    judged = getattr(one, "_path_calibration", None)
     if judged is not None:
-        need(list(judged.weights) == one._weights, "Judged has other weights than the path")
+        need(list(judged.weights) == one._weights, "PathCalibration has other weights than the path")
 
 
 def _linear(one: LinearClassifier) -> None:
@@ -292,7 +292,7 @@ CHECKS: Mapping[type, Callable[..., None]] = {
     Conformal: _family,
     DenisHebiri: _family,
     Calibration: _calibration,
-    Judged: _judged,
+    PathCalibration: _path_calibration,
     Buckets: _buckets,
     RankModel: _rank_model,
     Neighbours: _neighbours,

@@ -19,8 +19,8 @@ from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist._utils.warnings import warn
 from shortlist.conformal import Conformal, DenisHebiri
-from shortlist.conformal.calibration import Calibration, Shape
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.scores import ConformalScore
 from shortlist.costs import cost_table
 from shortlist.families import Threshold, TopK
@@ -45,7 +45,7 @@ from shortlist.predictors.conformal import SplitConformal
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 
 Fields: TypeAlias = Mapping[str, object]
 
@@ -225,8 +225,8 @@ def _make_inputs(state: Fields) -> SelectorInputs:
     return made
 
 
-def _make_seen(state: Fields) -> Seen:
-    made = Seen.__new__(Seen)
+def _make_seen(state: Fields) -> TrainingRows:
+    made = TrainingRows.__new__(TrainingRows)
     made.keys, made.distinct = state["keys"], state["distinct"]  # type: ignore[assignment]
     made.keys = made.keys.cpu()
     return made
@@ -277,7 +277,7 @@ _KINDS: dict[str, Kind] = {
     "ConformalScore": _plain(
         ConformalScore, "name", "kind", "scale", "penalty", "k_reg", "randomized", "seed"
     ),
-    "Shape": _plain(Shape, "dense", "depth", "lengths", "precision"),
+    "RowSchema": _plain(RowSchema, "dense", "depth", "lengths", "precision"),
     "Calibration": _plain(
         Calibration,
         "levels",
@@ -293,9 +293,9 @@ _KINDS: dict[str, Kind] = {
         "chose_apart",
         "exhaustive",
     ),
-    "Judged": _plain(Judged, "weights", "rows", "hits", "labels"),
+    "PathCalibration": _plain(PathCalibration, "weights", "rows", "hits", "labels"),
     "History": _plain(History, "loss", "validation_loss", "best_epoch", "seconds"),
-    "Seen": Kind(Seen, _named("keys", "distinct"), _make_seen),
+    "TrainingRows": Kind(TrainingRows, _named("keys", "distinct"), _make_seen),
     "SelectorInputs": Kind(
         SelectorInputs,
         _named("inputs", "score_type", "score_depth", "n_features", "names"),

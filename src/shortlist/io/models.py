@@ -28,7 +28,7 @@ from shortlist.io.trusted_types import check_trusted
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 
 Model: TypeAlias = SetPredictor | ShortlistClassifier | LinearClassifier
 ESTIMATOR = "estimator.skops"
@@ -59,8 +59,8 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     >>> with TemporaryDirectory() as folder:
     ...     _ = model.save(f"{folder}/model")
     ...     again = sl.load(f"{folder}/model")
-    >>> again.predict_set(data.posterior[:1]).promise
-    'accuracy >= 0.95 promised by 1,500 calibration rows'
+    >>> again.predict_set(data.posterior[:1]).guarantee
+    'accuracy >= 0.95 guaranteed by 1,500 calibration rows'
     """
     if type(model) not in FITTED:
         known = ", ".join(cls.__name__ for cls in FITTED)
@@ -122,7 +122,7 @@ def load(
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
-    """What a model's folder says of itself: type, versions, parameters, classes, promise, data.
+    """What a model's folder says of itself: type, versions, parameters, classes, guarantee, data.
 
     Only `model.json` and the checksums are read.
     """
@@ -143,7 +143,7 @@ def _about(model: Model) -> dict[str, object]:
         "type": type(model).__name__,
         "parameters": parameters,
         "classes": classes,
-        "promise": _promise(inner),
+        "guarantee": _guarantee(inner),
         "data": _data(inner),
     }
     if isinstance(model, ShortlistClassifier):
@@ -157,9 +157,9 @@ def _plain(value: object) -> object:
     return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
-def _promise(model: object) -> str:
+def _guarantee(model: object) -> str:
     kept = getattr(model, "_calibration", None)
-    judged = getattr(model, "_judged", None)
+    judged = getattr(model, "_path_calibration", None)
     if kept is not None:
         weight = getattr(model, "cost_weight", None)
         point = getattr(model, "accuracy", None) if weight is None else f"cost_weight = {weight}"
@@ -173,10 +173,10 @@ def _promise(model: object) -> str:
 
 def _data(model: object) -> dict[str, object]:
     """What it learned from: how many rows, and a digest that tells them from others."""
-    seen = getattr(model, "_seen", None)
+    seen = getattr(model, "_training_rows", None)
     kept = getattr(model, "_calibration", None)
     found: dict[str, object] = {}
-    if isinstance(seen, Seen):
+    if isinstance(seen, TrainingRows):
         digest = hashlib.blake2b(seen.keys.numpy().tobytes(), digest_size=8).hexdigest()
         found = {"distinct_rows": len(seen.keys), "fingerprint": digest}
     if kept is not None:

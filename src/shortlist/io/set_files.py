@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def check_folder(path: Path) -> None:
 
 
 @contextmanager
-def sets_writer(path: str | os.PathLike[str], promise: str) -> Iterator[Writer]:
+def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[Writer]:
     """A function that takes sets, block by block, and writes them; the file is whole or absent.
 
-    Columns: `row`, `size`, `labels` (a list; in CSV a JSON list). The promise is kept in the
+    Columns: `row`, `size`, `labels` (a list; in CSV a JSON list). The guarantee is kept in the
     metadata of Parquet.
     """
     text = os.fspath(path)
@@ -65,9 +65,9 @@ def sets_writer(path: str | os.PathLike[str], promise: str) -> Iterator[Writer]:
         yield lambda sets, first: _lines(sets, first, sys.stdout)
         sys.stdout.flush()
         return
-    with written_whole(text) as aside:
+    with atomic_write(text) as aside:
         if Path(text).suffix == ".parquet":
-            with _parquet_writer(aside, promise) as write:
+            with _parquet_writer(aside, guarantee) as write:
                 yield write
             return
         with aside.open("w", encoding="utf-8", newline="") as file:
@@ -118,7 +118,7 @@ def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
 
 
 @contextmanager
-def _parquet_writer(path: Path, promise: str) -> Iterator[Writer]:
+def _parquet_writer(path: Path, guarantee: str) -> Iterator[Writer]:
     from pyarrow import parquet
 
     opened: list[parquet.ParquetWriter] = []
@@ -126,7 +126,7 @@ def _parquet_writer(path: Path, promise: str) -> Iterator[Writer]:
     def write(sets: PredictionSets, first: int) -> None:
         table = sets_table(sets, np.arange(first, first + len(sets)))
         if not opened:
-            schema = table.schema.with_metadata({"promise": promise})
+            schema = table.schema.with_metadata({"guarantee": guarantee})
             opened.append(parquet.ParquetWriter(path, schema))
         opened[0].write_table(table.cast(opened[0].schema))
 

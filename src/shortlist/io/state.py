@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
-from shortlist.conformal.calibration import Calibration, Shape
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.scores import NAMES, ConformalScore
 from shortlist.families import Threshold, TopK
 from shortlist.io.fields import (
@@ -45,7 +45,7 @@ from shortlist.predictors.cardinality.inputs import INPUTS, SelectorInputs
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 
 Fields = Mapping[str, Field]
 KIND = choice("logits", "proba", "log_proba")
@@ -112,7 +112,11 @@ PARAMETERS: Fields = {
     "cv": COUNT,
 }
 """Parameters that a prediction may look at. All others are numbers or texts for another fit."""
-_PREDICTOR: Fields = {"_classes": of(Classes), "score_type_": KIND, "_seen": of(Seen) | NOTHING}
+_PREDICTOR: Fields = {
+    "_classes": of(Classes),
+    "score_type_": KIND,
+    "_training_rows": of(TrainingRows) | NOTHING,
+}
 _NESTED: Fields = {
     **_PREDICTOR,
     "_calibration": of(Calibration) | NOTHING,
@@ -153,7 +157,7 @@ FITTED_FIELDS: Mapping[str, Fields] = {
     },
     "FixedSelector": {**_PREDICTOR, "family_": FAMILY},
     "CardinalitySelector": _CHOOSING,
-    "CardinalityPath": {**_CHOOSING, "_judged": of(Judged) | NOTHING},
+    "CardinalityPath": {**_CHOOSING, "_path_calibration": of(PathCalibration) | NOTHING},
     "LinearClassifier": {
         "classes_": LABELS,
         "coef_": array("f", 2),
@@ -202,7 +206,7 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
         "randomized": FLAG,
         "seed": SEED,
     },
-    "Shape": {
+    "RowSchema": {
         "dense": FLAG,
         "depth": COUNT,
         "lengths": listed(whole(), 2, tuple),
@@ -216,13 +220,13 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
         "candidates": array("f", 1, finite=False),
         "mean_sizes": array("f", 1),
         "made_for": of(dict),
-        "shape": of(Shape),
+        "shape": of(RowSchema),
         "out_of": whole(0, 2**53) | NOTHING,
         "choosing": whole(0, 2**53) | NOTHING,
         "chose_apart": whole(0, 2**53),
         "exhaustive": FLAG,
     },
-    "Judged": {
+    "PathCalibration": {
         "weights": listed(WEIGHT, 1),
         "rows": whole(1, 2**53),
         "hits": listed(whole(0, 2**53), 1),
@@ -234,7 +238,7 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
         "best_epoch": listed(PLAIN),
         "seconds": number(),
     },
-    "Seen": {"keys": tensor("i", 1), "distinct": SHARE},
+    "TrainingRows": {"keys": tensor("i", 1), "distinct": SHARE},
     "SelectorInputs": {
         "inputs": choice(*INPUTS),
         "score_type": KIND,

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.lazy import Matrix
 
 
@@ -30,7 +30,7 @@ class Checkpoint:
         metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
         # Copies, since safetensors refuses tensors that share memory (tied weights do).
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
-        with written_whole(self.path) as aside:
+        with atomic_write(self.path) as aside:
             save_file(copies, aside, metadata)
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:

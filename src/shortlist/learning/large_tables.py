@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shortlist._utils.lazy import Made, Matrix, is_large, stored
+from shortlist._utils.lazy import LazyMatrix, Matrix, is_large, materialize
 from shortlist.families import Custom, Family
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType, sorted_log_proba
@@ -21,7 +21,7 @@ def log_proba_of(ranking: Ranking, kind: ScoreType, depth: int, scale: float = 1
     """`sorted_log_proba` of all rows."""
     if not widely_ranked(ranking):
         return sorted_log_proba(ranking, kind, depth, scale)
-    return Made(
+    return LazyMatrix(
         len(ranking),
         lambda rows: sorted_log_proba(ranking[rows], kind, depth, scale),
         wide=ranking.n_classes if ranking.is_dense else 0,
@@ -42,6 +42,6 @@ def costs_and_hits(
     wide = max(ranking.n_classes, len(family))
     rows = len(ranking)
     return (
-        stored(Made(rows, lambda at: costs(ranking[at]), wide)),
-        stored(Made(rows, lambda at: family.hits_of(ranking[at], index[at]), wide)),
+        materialize(LazyMatrix(rows, lambda at: costs(ranking[at]), wide)),
+        materialize(LazyMatrix(rows, lambda at: family.hits_of(ranking[at], index[at]), wide)),
     )

@@ -14,10 +14,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from shortlist._utils.array_checks import check_present, check_unmasked
-from shortlist._utils.arrays import Array, ArrayLike, as_features, blocks_of, to_kind, to_tensor
+from shortlist._utils.arrays import (
+    Array,
+    ArrayLike,
+    as_features,
+    matrix_blocks,
+    to_array_type,
+    to_tensor,
+)
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
-from shortlist._utils.ordering import best
+from shortlist._utils.ordering import first_label
 from shortlist._utils.progress import Show
 from shortlist.learning.networks import Standardize, from_zero
 from shortlist.learning.settings import device_of, settings_of
@@ -165,7 +172,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         weight = torch.from_numpy(self.coef_).to(x.device, dtype)
         bias = torch.from_numpy(self.intercept_).to(x.device, dtype)
-        blocks = [x[rows].to(dtype) @ weight.T + bias for rows in blocks_of(x)]
+        blocks = [x[rows].to(dtype) @ weight.T + bias for rows in matrix_blocks(x)]
         return torch.cat(blocks)
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -173,11 +180,11 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         scores = self._scores(X)
         if scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
-        return to_kind(scores, "torch" if isinstance(X, Tensor) else "numpy")
+        return to_array_type(scores, "torch" if isinstance(X, Tensor) else "numpy")
 
     def predict(self, X: ArrayLike) -> Array:
         """The label with the largest score; among ties the last."""
-        index = best(self._scores(X))
+        index = first_label(self._scores(X))
         if isinstance(X, Tensor) and self.classes_.dtype.kind in "iub":
             return torch.from_numpy(self.classes_).to(index.device)[index]
         labels: NDArray[np.generic] = self.classes_[index.cpu().numpy()]
@@ -190,4 +197,4 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         """
         temper = {"log": 1.0, "exp": 2.0, "gce": 1 - self.q}[self.loss]
         proba = torch.softmax(temper * self._scores(X), dim=1)
-        return to_kind(proba, "torch" if isinstance(X, Tensor) else "numpy")
+        return to_array_type(proba, "torch" if isinstance(X, Tensor) else "numpy")

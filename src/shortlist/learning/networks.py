@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import Matrix, large
-from shortlist.learning.process_group import together
+from shortlist._utils.lazy import Matrix, is_large_matrix
+from shortlist.learning.process_group import current_group
 
 ALIGNED = 8
 """Tensor cores take matrices whose rows begin at multiples of so many values; others are slow."""
@@ -37,9 +37,9 @@ class Standardize(nn.Module):
     @classmethod
     def of(cls, x: Matrix, dtype: torch.dtype = torch.float32) -> Standardize:
         """Measured in float64; gives `dtype`. A column that does not vary keeps its scale."""
-        blocks, group = list(row_blocks(len(x), x.shape[1], x.device)), together()
-        count = group.total(len(x))
-        if isinstance(x, Tensor) and not large(x) and group.workers == 1:
+        blocks, group = list(row_blocks(len(x), x.shape[1], x.device)), current_group()
+        count = group.sum(len(x))
+        if isinstance(x, Tensor) and not is_large_matrix(x) and group.world_size == 1:
             mean = x.mean(dim=0, dtype=torch.float64)
         else:  # whose copy in float64 there is no room for
             mean = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)

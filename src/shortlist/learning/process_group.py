@@ -1,8 +1,8 @@
-"""Several processes that fit one model together, each with rows of its own.
+"""Process groups: several processes fit one model, each with its own rows.
 
-All run the same fit. Where it needs something of all rows (a sum, some of the rows themselves) it
-asks `together()`, which in one process alone gives back what it is given. So all processes come to
-the same model, and nothing else in a fit knows that there are others.
+All processes run the same fit. Where the fit needs a quantity of all rows, such as a sum, it asks
+`current_group()`. In a single process the group returns its arguments unchanged. All processes
+therefore arrive at the same model, and no other code of a fit knows about the other processes.
 """
 
 from __future__ import annotations
@@ -10,107 +10,118 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import torch
 from torch import Tensor, distributed
 
 
-class Store(Protocol):
-    """Where the state of a training is kept from epoch to epoch."""
+class StateStore(Protocol):
+    """Storage for the state of a training, from epoch to epoch."""
 
-    def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None: ...
+    def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
+        """Return the stored state, or None if there is none."""
 
-    def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None: ...
+    def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
+        """Store a state in place of the previous one."""
 
-    def remove(self) -> None: ...
+    def remove(self) -> None:
+        """Delete the stored state."""
 
 
-class Alone:
-    """One process."""
+class SingleProcess:
+    """A group of one process."""
 
     rank = 0
-    workers = 1
+    world_size = 1
 
-    def sum(self, x: Tensor) -> Tensor:
-        """The sum over all processes, in each of them."""
+    @overload
+    def sum(self, x: int) -> int: ...
+    @overload
+    def sum(self, x: Tensor) -> Tensor: ...
+    def sum(self, x: Tensor | int) -> Tensor | int:
+        """Return the sum over all processes."""
+        return int(self._sum(torch.tensor(x))) if isinstance(x, int) else self._sum(x)
+
+    def _sum(self, x: Tensor) -> Tensor:
         return x
-
-    def total(self, count: int) -> int:
-        """The same of a whole number."""
-        return int(self.sum(torch.tensor(count)))
 
     def gather(self, x: Tensor) -> Tensor:
-        """The rows of all processes, one process after the other."""
+        """Return the rows of all processes, concatenated in the order of their ranks."""
         return x
 
-    def largest(self, count: int) -> int:
-        """The largest number that a process has."""
+    def max(self, count: int) -> int:
+        """Return the largest value of all processes."""
         return int(self.gather(torch.tensor([count])).max())
 
-    def least(self, count: int) -> int:
-        """The smallest one."""
+    def min(self, count: int) -> int:
+        """Return the smallest value of all processes."""
         return int(self.gather(torch.tensor([count])).min())
 
-    def share(self, value: Any) -> Any:
-        """What the first process has."""
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of the process of rank 0."""
         return value
 
-    def each(self, value: Any) -> list[Any]:
-        """What each process has."""
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Return the value of each process."""
         return [value]
 
-    def store(self, what: str) -> Store | None:
-        """Where a training of this name keeps its state; None: nowhere."""
+    def store(self, name: str) -> StateStore | None:
+        """Return where the training `name` stores its state; None if nowhere."""
         return None
 
 
-class Group(Alone):
-    """The processes of torch's default process group."""
+class ProcessGroup(SingleProcess):
+    """The default process group of `torch.distributed`."""
 
     def __init__(self) -> None:
-        self.rank, self.workers = distributed.get_rank(), distributed.get_world_size()
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
 
-    def sum(self, x: Tensor) -> Tensor:
+    def _sum(self, x: Tensor) -> Tensor:
         total = x.detach().clone()
         distributed.all_reduce(total)
         return total
 
     def gather(self, x: Tensor) -> Tensor:
-        counts = [torch.zeros((), dtype=torch.int64, device=x.device) for _ in range(self.workers)]
+        counts = [torch.tensor(0, device=x.device) for _ in range(self.world_size)]
         distributed.all_gather(counts, torch.tensor(len(x), device=x.device))
         longest = int(torch.stack(counts).max())
         padded = torch.cat([x.detach(), x.new_zeros((longest - len(x), *x.shape[1:]))])
-        found = [torch.empty_like(padded) for _ in range(self.workers)]
-        distributed.all_gather(found, padded.contiguous())
-        return torch.cat([part[: int(n)] for part, n in zip(found, counts, strict=True)])
+        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
+        distributed.all_gather(parts, padded.contiguous())
+        return torch.cat([part[: int(n)] for part, n in zip(parts, counts, strict=True)])
 
-    def share(self, value: Any) -> Any:
-        given = [value]
-        distributed.broadcast_object_list(given, src=0)
-        return given[0]
+    def broadcast(self, value: Any) -> Any:
+        values = [value]
+        distributed.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def each(self, value: Any) -> list[Any]:
-        found = [None] * self.workers
-        distributed.all_gather_object(found, value)
-        return found
-
-
-_current: ContextVar[Alone] = ContextVar("together", default=Alone())  # noqa: B039 (has no state)
+    def gather_objects(self, value: Any) -> list[Any]:
+        values = [None] * self.world_size
+        distributed.all_gather_object(values, value)
+        return values
 
 
-def together() -> Alone:
-    """The processes that fit together here.
+_current: ContextVar[SingleProcess] = ContextVar(
+    "process_group",
+    default=SingleProcess(),  # noqa: B039 (stateless)
+)
 
-    >>> together().workers, together().sum(torch.tensor(3)).item()
+
+def current_group() -> SingleProcess:
+    """Return the group of processes that fit one model together.
+
+    Examples
+    --------
+    >>> current_group().world_size, current_group().sum(3)
     (1, 3)
     """
     return _current.get()
 
 
 @contextmanager
-def fitting_together(group: Alone) -> Iterator[None]:
-    """Fits inside are those of a group."""
+def use_process_group(group: SingleProcess) -> Iterator[None]:
+    """Run the fits inside the context in a group of processes."""
     token = _current.set(group)
     try:
         yield

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike, check_choice, check_weight, row_blocks
 from shortlist._utils.warnings import warn
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, log_columns, score_type, target_columns
+from shortlist.ranking.probabilities import ScoreType, infer_score_type, log_columns, target_columns
 
 MOST = 100.0
 """Temperatures lie between 1 / MOST and MOST: where every first label is right, the likelihood
@@ -33,7 +33,7 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type_: str 
     """
     ranking = as_ranking(scores)
     index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-    return 1 / fit_scale(ranking, index, score_type(ranking, score_type_))
+    return 1 / fit_scale(ranking, index, infer_score_type(ranking, score_type_))
 
 
 def scale_of(
@@ -54,14 +54,14 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
     """The inverse temperature, for label indices."""
     if kind == "logits" and not ranking.is_dense:
         listed = torch.isfinite(ranking.rank_of(index))
-        if not together().least(int(listed.sum())):
+        if not current_group().min(int(listed.sum())):
             return 1.0
         ranking, index = ranking[listed], index[listed]
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-    every = math.ceil(together().total(len(ranking)) * width / ENOUGH)
+    every = math.ceil(current_group().sum(len(ranking)) * width / ENOUGH)
     if every > 1:
         ranking, index = ranking[::every], index[::every]
-    count = together().total(len(ranking))
+    count = current_group().sum(len(ranking))
     target = target_columns(ranking, index)
     blocks = list(row_blocks(len(ranking), width, ranking.device))
     logs = [log_columns(ranking, rows, kind) for rows in blocks]
@@ -80,8 +80,8 @@ def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
             part.backward()  # type: ignore[no-untyped-call]
             total += part.detach()
         assert log_scale.grad is not None
-        log_scale.grad = together().sum(log_scale.grad)
-        return together().sum(total)
+        log_scale.grad = current_group().sum(log_scale.grad)
+        return current_group().sum(total)
 
     with torch.enable_grad():
         optimizer.step(loss)  # type: ignore[no-untyped-call]

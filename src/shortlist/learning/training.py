@@ -22,7 +22,7 @@ from shortlist._utils.lazy import Matrix
 from shortlist._utils.progress import Show, track
 from shortlist.learning.checkpoint import Checkpoint, fingerprint
 from shortlist.learning.cuda_graphs import Steps, fast_products
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import Training, cuda_devices
 from shortlist.learning.windows import Examples
 
@@ -106,7 +106,7 @@ def train(
     if len(examples) == 0:
         raise ValueError("nothing to train on: no rows")
     job = _Job(network, examples, objective, settings, members, recorded, what)
-    store = together().store(what)
+    store = current_group().store(what)
     if checkpoint is not None:
         store = Checkpoint(checkpoint, job.fingerprint(identity))
     if store is not None:
@@ -146,7 +146,7 @@ class _Job:
         what: str,
     ) -> None:
         self.network, self.examples, folds = network, examples, examples.folds
-        self.group = together()
+        self.group = current_group()
         self.objective, self.settings, self.members = objective, settings, members
         self._at_hand = examples  # those of the window, if there is one
         self.names = [what] if members is None else members
@@ -166,13 +166,13 @@ class _Job:
         shuffled = torch.randperm(m, generator=self._generator(0)).to(device)
         held_out = min(round(settings.validation_fraction * m), m - 1)
         if (
-            self.group.total(held_out) < FEWEST_HELD_OUT
+            self.group.sum(held_out) < FEWEST_HELD_OUT
         ):  # too few to judge by: train on everything, to the end
             held_out = 0
         self.held_out, self.rows = shuffled[:held_out], shuffled[held_out:]
         if folds is not None:  # each row is held out, from one member
             self.held_out = self.rows = shuffled
-        self._judges = self.group.total(len(self.held_out)) > 0
+        self._judges = self.group.sum(len(self.held_out)) > 0
         self._evaluation_rows = EVALUATION_ROWS.get(device.type, EVALUATION_ROWS["cpu"])
         if examples.windowed:  # to be read as they lie
             self.held_out, self.rows = self.held_out.sort().values, self.rows.sort().values
@@ -182,8 +182,8 @@ class _Job:
         self.average = [p.detach().clone() for p in self.parameters] if settings.averaging else []
         self.steps = torch.zeros((), dtype=torch.float64, device=device)
         # Of several processes each takes its part of a batch.
-        self._batch_size = max(1, settings.batch_size // self.group.workers)
-        self._all_rows = self.group.total(len(self.rows))
+        self._batch_size = max(1, settings.batch_size // self.group.world_size)
+        self._all_rows = self.group.sum(len(self.rows))
         batch = min(self._batch_size, len(self.rows)) if recorded and not self._shared else 0
         self._step = Steps(self._take_step, batch, device)
         self._next_order: tuple[int, list[Tensor]] | None = None
@@ -197,7 +197,7 @@ class _Job:
     @property
     def _shared(self) -> bool:
         """Whether other processes have a part in it."""
-        return self.group.workers > 1
+        return self.group.world_size > 1
 
     def _sizes_of(self, folds: Tensor, members: int) -> Tensor:
         """Rows of each fold; a member needs rows to stop by, and others to learn from."""
@@ -253,7 +253,7 @@ class _Job:
     def _epoch_batches(self, orders: list[Tensor]) -> Iterator[Tensor]:
         """The batches of an epoch, of rows at hand: in every process as many."""
         left = sum(_batch_count(len(order), self._batch_size) for order in orders)
-        left = self.group.least(left)
+        left = self.group.min(left)
         for order in orders:
             self._at_hand = self.examples  # nothing of the window before is held any longer
             self._at_hand, places = self.examples.at_hand(self.rows[order.to(self.rows.device)])
@@ -324,7 +324,7 @@ class _Job:
         if self.examples.folds is None:
             for rows in self.held_out.split(self._evaluation_rows):  # type: ignore[no-untyped-call]
                 total += self._losses(self.examples[rows]) * len(rows)
-            return self.group.sum(total) / self.group.total(len(self.held_out))
+            return self.group.sum(total) / self.group.sum(len(self.held_out))
         # One row of each member's fold after the other; a shorter fold's last is not counted again.
         assert self._by_fold is not None
         sizes = torch.bincount(self.examples.folds, minlength=len(self.names))[:, None]

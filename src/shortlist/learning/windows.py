@@ -1,6 +1,6 @@
 """Mini-batches of data larger than memory: a shuffling window that moves over them.
 
-Rows that lie together are read together, in chunks whose order is drawn anew for each pass. As
+RowIndex that lie together are read together, in chunks whose order is drawn anew for each pass. As
 many chunks as fit make a window, which is read into memory; its rows are shuffled, and batches are
 taken from it. So a disk is read by chunks and not by rows, while the rows of a batch come from all
 over the data.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils import scratch as _scratch
-from shortlist._utils.lazy import Made, Matrix, Rows
+from shortlist._utils.lazy import LazyMatrix, Matrix, RowIndex
 
 WINDOW = 1 << 26
 """So many bytes of examples are in memory at a time."""
@@ -33,7 +33,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.inputs[0])
 
-    def __getitem__(self, rows: Rows) -> Examples:
+    def __getitem__(self, rows: RowIndex) -> Examples:
         return Examples(
             tuple(x[rows] for x in self.inputs),
             tuple(t[rows] for t in self.targets),
@@ -52,7 +52,7 @@ class Examples:
     @property
     def windowed(self) -> bool:
         """Whether they are too large to be read in any order."""
-        held = not any(isinstance(x, Made) for x in (*self.inputs, *self.targets))
+        held = not any(isinstance(x, LazyMatrix) for x in (*self.inputs, *self.targets))
         small = len(self) * self.row_bytes <= _scratch.IN_MEMORY
         return self.device.type == "cpu" and not (held and small)
 

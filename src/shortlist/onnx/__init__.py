@@ -77,17 +77,17 @@ def export_onnx(
     Outputs are `labels`, int64 (rows, longest set), label indices, best first, padded with -1;
     `sizes`, int64 (rows,); and `index`, int64 (rows,): the member of the family that was
     chosen. Where every size is a member (`Shortlister`, `SplitConformal`), or sets are no
-    member's (by="class"), it is `sizes - 1`. The metadata have `classes` (JSON), `promise`,
+    member's (by="class"), it is `sizes - 1`. The metadata have `classes` (JSON), `guarantee`,
     `operating_point` (JSON), `score_type`, `model`, `format` and `shortlist_version`.
 
     Sets are those of `predict_set`, but for rounding: thresholds are lowered by a few
     millionths, so that labels whose level is the threshold itself stay in their sets, however
-    another runtime rounds it. The promise holds.
+    another runtime rounds it. The guarantee holds.
 
     A batch is worked on at once: a Shortlister that re-scores takes memory for rows times
     neighbours (50,000 at most), so that batches of a thousand rows or so are best.
 
-    `noise` may be any random numbers: the promise holds. `predict_set` makes them of the row
+    `noise` may be any random numbers: the guarantee holds. `predict_set` makes them of the row
     itself.
 
     Examples
@@ -132,7 +132,7 @@ def export_onnx(
 def _metadata(model: SetPredictor, point: Point, name: str) -> dict[str, Any]:
     return {
         "model": name,
-        "promise": point.promise,
+        "guarantee": point.guarantee,
         "classes": model.classes_.tolist(),
         "score_type": model.score_type_,
         **point.metadata,

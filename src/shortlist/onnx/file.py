@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._version import __version__
 from shortlist.onnx.graph import INT, IR_VERSION, OPSET, Graph, element_type
 from shortlist.onnx.levels import Chosen
@@ -80,7 +80,7 @@ def _shown(value: object) -> object:
 
 def write(model: ModelProto, path: str | os.PathLike[str]) -> Path:
     """Write the file, whole or not at all."""
-    with written_whole(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_bytes(model.SerializeToString())
     return Path(path)
 

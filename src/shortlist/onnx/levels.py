@@ -18,7 +18,7 @@ class Slack:
 
     A threshold is the level of a calibration row, and where scores are rounded, many rows have
     that very level. Another runtime rounds it differently, and without some slack would leave
-    their labels out: a promise would be lost. With it sets are, if anything, a hair longer.
+    their labels out: a guarantee would be lost. With it sets are, if anything, a hair longer.
     """
 
     relative: float = 0.0

@@ -17,7 +17,7 @@ from shortlist.predictors import (
 )
 from shortlist.predictors.cost_weighted import PricedSelector
 from shortlist.predictors.nested import NestedSelector
-from shortlist.sets import NO_PROMISE
+from shortlist.sets import NO_GUARANTEE
 
 ACCURACIES = (*(round(0.5 + 0.01 * i, 2) for i in range(50)), 0.995, 0.998, 0.999)
 """Accuracies whose thresholds a graph brings along, if its threshold is an input."""
@@ -57,7 +57,7 @@ class Asked:
 class Point:
     """An operating point: a threshold (one, or those of classes or groups), or a member."""
 
-    promise: str
+    guarantee: str
     threshold: float | Conditional | None = None
     member: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -71,16 +71,16 @@ def point_of(model: SetPredictor, asked: Asked) -> Point:
         return _of_path(model, asked)
     asked.only(model)
     if isinstance(model, FixedSelector):
-        promise = f"member {model.index} of {model.family_}; {NO_PROMISE}"
-        return Point(promise, metadata={"operating_point": {"member": model.index}})
+        guarantee = f"member {model.index} of {model.family_}; {NO_GUARANTEE}"
+        return Point(guarantee, metadata={"operating_point": {"member": model.index}})
     assert isinstance(model, CardinalitySelector)
     weight = model._weights[0]
-    promise = f"cost_weight = {weight:g}; {NO_PROMISE}"
-    return Point(promise, member=0, metadata={"operating_point": {"cost_weight": weight}})
+    guarantee = f"cost_weight = {weight:g}; {NO_GUARANTEE}"
+    return Point(guarantee, member=0, metadata={"operating_point": {"cost_weight": weight}})
 
 
 def chosen_point(model: NestedSelector, asked: Asked) -> tuple[float | Conditional, str]:
-    """The threshold that a model takes for what is asked, and the promise in words."""
+    """The threshold that a model takes for what is asked, and the guarantee in words."""
     if isinstance(model, PricedSelector):
         return model._choose_point(**vars(asked))
     asked.only(model, "accuracy", "delta", "mean_size", "by")
@@ -90,7 +90,7 @@ def chosen_point(model: NestedSelector, asked: Asked) -> tuple[float | Condition
 def _of_nested(model: NestedSelector, asked: Asked) -> Point:
     asked.check_point()
     if asked.given():
-        at, promise = chosen_point(model, asked)
+        at, guarantee = chosen_point(model, asked)
         known: dict[str, Any] = dict(asked.given())
         metadata: dict[str, Any] = {"operating_point": known}
         if isinstance(at, Conditional):
@@ -99,22 +99,22 @@ def _of_nested(model: NestedSelector, asked: Asked) -> Point:
                 metadata["groups"] = at.group_names
         else:
             known["threshold"] = _plain(at)
-        return Point(promise, threshold=at, metadata=metadata)
+        return Point(guarantee, threshold=at, metadata=metadata)
     if model.by is not None:
         raise ValueError(
             f"by = {model.by!r} makes a threshold for each {model.by}, which is no single input; "
             f"give accuracy=..., or set_params(by=None)"
         )
     table = _table(model)
-    promise = "those of `thresholds` promise an accuracy" if table else NO_PROMISE
+    guarantee = "those of `thresholds` guarantee an accuracy" if table else NO_GUARANTEE
     return Point(
-        f"that of the input threshold; {promise}",
+        f"that of the input threshold; {guarantee}",
         metadata={"operating_point": {"input": "threshold"}, "thresholds": table},
     )
 
 
 def _table(model: NestedSelector) -> list[list[float]]:
-    """Accuracies that can be promised, and their thresholds."""
+    """Accuracies that can be guaranteed, and their thresholds."""
     found: list[list[float]] = []
     if model._calibration is None:
         return found
@@ -140,15 +140,15 @@ def _of_path(model: CardinalityPath, asked: Asked) -> Point:
     asked.check_point()
     if not asked.given():
         if model._network is None:  # all members are alike
-            return Point(NO_PROMISE, member=0, metadata={"operating_point": {}})
+            return Point(NO_GUARANTEE, member=0, metadata={"operating_point": {}})
         return Point(
-            f"that of the input member; {NO_PROMISE}",
+            f"that of the input member; {NO_GUARANTEE}",
             metadata={
                 "operating_point": {"input": "member"},
                 "cost_weights": list(model._weights),
             },
         )
     delta = 0.05 if asked.delta is None else asked.delta
-    member, promise = model._chosen(asked.cost_weight, asked.accuracy, delta)
+    member, guarantee = model._chosen(asked.cost_weight, asked.accuracy, delta)
     known = {**asked.given(), "cost_weight": model._weights[member]}
-    return Point(promise, member=member, metadata={"operating_point": known})
+    return Point(guarantee, member=member, metadata={"operating_point": known})

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.paper.claims import Finding
 from shortlist.paper.figures import FIGURES, Curve, Panel, Scale
 from shortlist.paper.plots import AT
@@ -51,7 +51,7 @@ def write_page(results: Results, findings: Sequence[Finding], page: Path, folder
     lines += ["## What differs from the paper", "", DIFFERENCES]
     lines += [*_figures(results, prefix), *_numbers(findings), *_samples(results)]
     lines += [*_sizes(results), *_losses(results)]
-    with written_whole(page) as aside:
+    with atomic_write(page) as aside:
         aside.write_text("\n".join(lines), encoding="utf-8")
     return page
 

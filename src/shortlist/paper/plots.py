@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist.paper.figures import Curve, Figure, Panel
 from shortlist.paper.results import Results, averaged
 
@@ -39,7 +39,7 @@ def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     saved = []
     for ending in FORMATS:
         path = folder / f"{figure.name}.{ending}"
-        with written_whole(path) as aside:
+        with atomic_write(path) as aside:
             # Without a date, and with fixed names inside, the same points give the same file.
             metadata = {"Date": None} if ending == "svg" else {"Software": None}
             with rc_context({"svg.hashsalt": figure.name}):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._version import __version__
 from shortlist.frontier import Frontier
 from shortlist.paper.figures import Curve, Figure, Panel, Scale
@@ -126,7 +126,7 @@ class Results:
     def save(self, folder: Path) -> list[Path]:
         """Write `points.csv` and `points.json`, which also tells versions, seeds and scale."""
         rows = list(self.rows())
-        with written_whole(folder / "points.csv") as aside, aside.open("w", newline="") as file:
+        with atomic_write(folder / "points.csv") as aside, aside.open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(rows)
@@ -137,7 +137,7 @@ class Results:
             "captions": {figure.name: figure.caption for figure in self.figures},
             "points": rows,
         }
-        with written_whole(folder / "points.json") as aside:
+        with atomic_write(folder / "points.json") as aside:
             aside.write_text(json.dumps(whole, indent=1), encoding="utf-8")
         return [folder / "points.csv", folder / "points.json"]
 

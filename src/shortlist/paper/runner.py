@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.progress import Show, Step, track
 from shortlist._version import __version__
 from shortlist.paper.sources import Sources
@@ -55,7 +55,7 @@ class Store:
     def put(self, task: Task, outcome: Outcome) -> None:
         """Keep what came out: written aside and moved into place."""
         kept = {"identity": self._identity(task), "outcome": asdict(outcome)}
-        with written_whole(self._path(task)) as aside:
+        with atomic_write(self._path(task)) as aside:
             aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
 
 

@@ -99,14 +99,14 @@ class Scored:
             few = min(weak_features(len(file.classes)), features)
             self.columns = np.sort(np.random.default_rng(seed).permutation(features)[:few])
         self.h = LinearClassifier(max_epochs=CLASSIFIER_EPOCHS, random_state=seed, progress=False)
-        self.h.fit(self._seen(file.fit), file.fit.y)
+        self.h.fit(self._training_rows(file.fit), file.fit.y)
 
-    def _seen(self, part: Samples) -> NDArray[np.floating]:
+    def _training_rows(self, part: Samples) -> NDArray[np.floating]:
         return part.x[:, self.columns].astype(np.float32)
 
     def probabilities(self, part: Samples) -> NDArray[np.floating]:
         """What `h` says of each of the file's classes; one that `fit` has no row of gets 0."""
-        found = np.asarray(self.h.predict_proba(self._seen(part)))
+        found = np.asarray(self.h.predict_proba(self._training_rows(part)))
         known = np.asarray(self.h.classes_, dtype=np.int64)
         if len(known) == len(self.file.classes):
             return found

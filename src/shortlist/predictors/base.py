@@ -18,9 +18,9 @@ from shortlist._utils.labels import Classes, label_array
 from shortlist._utils.warnings import warn
 from shortlist.families import Family
 from shortlist.frontier import Frontier
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, check_kind, score_type
+from shortlist.ranking.probabilities import ScoreType, check_score_type, infer_score_type
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
     classes_: NDArray[np.generic]
     score_type_: ScoreType
     _classes: Classes
-    _seen: Seen | None = None
+    _training_rows: TrainingRows | None = None
     """The rows that were learned from."""
     _score_columns: list[str] | None
     """The names of the score columns, if fit saw a frame."""
@@ -69,7 +69,7 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
     ) -> Frontier:
         """Accuracy and mean size at every operating point that the method has."""
 
-    def _open(
+    def _validate_fit(
         self,
         scores: ArrayLike | Ranking,
         y: ArrayLike,
@@ -89,9 +89,9 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
             named = None if columns is None else classes_of_columns(columns, label_array(y))
             ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, named))
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
-        return ranking, index, score_type(ranking, self.score_type)
+        return ranking, index, infer_score_type(ranking, self.score_type)
 
-    def _close(self, ranking: Ranking, kind: ScoreType) -> None:
+    def _finalize_fit(self, ranking: Ranking, kind: ScoreType) -> None:
         """End a fit: called last, so that a fit that fails leaves no half-fitted model."""
         self._classes, self.score_type_ = ranking.classes, kind
         self.classes_ = ranking.classes.array()
@@ -111,7 +111,7 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
                 f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}; "
                 "give a column for each, in the same order"
             )
-        check_kind(ranking, getattr(self, "score_type_", "logits"))
+        check_score_type(ranking, getattr(self, "score_type_", "logits"))
         return self._named(ranking, self._classes)
 
     def _in_order_of_fit(self, ranking: Ranking) -> Ranking:
@@ -134,11 +134,11 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
 
     def _warn_if_seen(self, ranking: Ranking) -> None:
         """Warn if calibration rows are those of the fit."""
-        seen = 0 if self._seen is None else self._seen.among(ranking)
+        seen = 0 if self._training_rows is None else self._training_rows.among(ranking)
         if seen:
             warn(
                 f"{seen:,} of {len(ranking):,} calibration rows are among those that fit learned "
-                "from, so that the accuracy promised may not be kept; calibrate with rows of "
+                "from, so that the accuracy guaranteed may not be kept; calibrate with rows of "
                 "their own"
             )
 

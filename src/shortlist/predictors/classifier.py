@@ -38,7 +38,7 @@ from shortlist._utils.arrays import Array, ArrayLike, check_count, check_probabi
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
-from shortlist._utils.ordering import best
+from shortlist._utils.ordering import first_label
 from shortlist._utils.tables import column_means, dense_numbers, fill_missing, take
 from shortlist.frontier import Frontier
 from shortlist.learning.settings import seed_of
@@ -84,7 +84,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         With `predict_proba` or `decision_function`. Default: `LogisticRegression()`.
     method : set predictor, optional
         Anything with `fit(scores, y, features=..., classes=...)` and `predict_set`. Default:
-        `Shortlister()`, which promises an accuracy.
+        `Shortlister()`, which guarantees an accuracy.
     features : "auto", None or callable
         What the method gets as features: "auto" is X where that is a dense table of numbers
         (what is missing in it becomes its column's mean), None is nothing, a callable makes them
@@ -92,7 +92,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     cv : int, splitter or iterable of (train, test) rows
         Folds of the cross-fitting. (`FrozenEstimator` wraps a classifier that is fitted already.)
     calibration : float
-        Share of the rows kept to calibrate a promise, if the method makes one (has `calibrate`);
+        Share of the rows kept to calibrate a guarantee, if the method makes one (has `calibrate`);
         neither the classifier nor the selector sees them.
     n_jobs : int, optional
         Folds fitted at the same time.
@@ -147,8 +147,8 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         >>> fit, select, test = sl.datasets.digits().split(300, 700)
         >>> h = sl.LinearClassifier(max_epochs=5).fit(fit.x, fit.y)
         >>> method = sl.SplitConformal("lac").fit(h.predict_proba(select.x), select.y)
-        >>> ShortlistClassifier.of(h, method).predict_set(test.x[:2]).promise
-        'accuracy >= 0.95 promised by 525 calibration rows'
+        >>> ShortlistClassifier.of(h, method).predict_set(test.x[:2]).guarantee
+        'accuracy >= 0.95 guaranteed by 525 calibration rows'
         """
         check_is_fitted(estimator)
         check_is_fitted(method, "classes_")
@@ -183,7 +183,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         """Cross-fit the classifier, fit the set predictor on its scores, calibrate it if it can be.
 
         `sample_weight` is passed on to the classifier; `groups`, the group of each row, to the
-        calibration, for promises `by="group"`.
+        calibration, for guarantees `by="group"`.
         """
         check_unmasked(X, "X")
         check_present(y, "y")
@@ -206,7 +206,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         if groups is not None:
             check_consistent_length(X, groups)
             if not _takes(getattr(method, "calibrate", len), "groups"):
-                raise ValueError(f"{method!r} makes no promise by group; leave groups out")
+                raise ValueError(f"{method!r} makes no guarantee by group; leave groups out")
         if features is None and getattr(method, "inputs", "scores") != "scores":
             raise ValueError(
                 f"{method!r} needs features, but there are none: X ({type(X).__name__}) is not a "
@@ -250,11 +250,11 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     def calibrate(
         self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
     ) -> ShortlistClassifier:
-        """Make promises by these rows, which `fit` did not see, in place of those it kept aside."""
+        """Calibrate with these rows, which `fit` did not see, in place of those it kept aside."""
         scores = self._checked(X)
         check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
-            raise ValueError(f"{self.method_!r} makes no promise, and cannot be calibrated")
+            raise ValueError(f"{self.method_!r} makes no guarantee, and cannot be calibrated")
         given = {} if groups is None else {"groups": label_array(groups, "groups")}
         self.method_.calibrate(scores, _plain(column_or_1d(y)), self._filled(X), **given)
         return self
@@ -356,7 +356,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         scores = torch.from_numpy(np.ascontiguousarray(self._checked(X)))
         better = self._rescored(X)
         labels: NDArray[np.generic] = self.classes_[
-            best(scores if better is None else better).numpy()
+            first_label(scores if better is None else better).numpy()
         ]
         return labels
 

@@ -38,10 +38,10 @@ class SplitConformal(NestedSelector):
         probabilities, gives the shortest sets of these; APS evens out the accuracy between easy
         and hard rows, RAPS and SAPS keep its sets from becoming long.
     accuracy : float
-        What `predict_set` promises unless it is told otherwise.
+        What `predict_set` guarantees unless it is told otherwise.
     randomized : bool
         Smooth APS, RAPS, SAPS and top-k by a random number for each row: shorter sets, and a
-        promise that is met without waste. The number depends on the row's scores and
+        guarantee that is met without waste. The number depends on the row's scores and
         `random_state` alone, so that results repeat whatever batch the row comes in.
     temperature : "auto", None or float
         "auto" is fitted, on rows that are not used to calibrate; None leaves scores as they are.
@@ -49,17 +49,17 @@ class SplitConformal(NestedSelector):
         Parameters of RAPS (both) and SAPS (penalty). "auto" takes what gives the shortest sets
         at `accuracy`, on rows that are not used to calibrate.
     calibration : float or None
-        Share of the rows of `fit` that make the promise. The others fit temperature and
+        Share of the rows of `fit` that make the guarantee. The others fit temperature and
         penalties; if there is nothing to fit, all rows calibrate. None: `calibrate` will follow.
     by : None, "class" or "group"
-        Whether the promise holds over all rows, for each class, or for each group of rows.
+        Whether the guarantee holds over all rows, for each class, or for each group of rows.
     allow_empty : bool
         Whether a set may be empty. If not, each holds at least its row's first label, and
         calibration makes use of it: a right label that is its row's first is held at every
         threshold. So sets are shorter than by the textbook rule, which is that of True, and the
-        promise is kept just as well.
+        guarantee is kept just as well.
     on_unreachable : "raise" or "all"
-        What to do about a promise that the calibration rows are too few for: an error, or every
+        What to do about a guarantee that the calibration rows are too few for: an error, or every
         label.
     score_type : "auto", "logits", "proba" or "log_proba"
     random_state : int, RandomState or None
@@ -77,8 +77,8 @@ class SplitConformal(NestedSelector):
     >>> select, test = data.split(4000)
     >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
     >>> sets = model.predict_set(test.posterior, accuracy=0.9)
-    >>> bool(0.87 < sets.accuracy(test.y) < 0.93), sets.promise
-    (True, 'accuracy >= 0.9 promised by 3,000 calibration rows')
+    >>> bool(0.87 < sets.accuracy(test.y) < 0.93), sets.guarantee
+    (True, 'accuracy >= 0.9 guaranteed by 3,000 calibration rows')
     """
 
     score_: ConformalScore
@@ -187,9 +187,9 @@ class SplitConformal(NestedSelector):
             accuracy on all new rows is at least `accuracy`.
         mean_size : float, optional
             Instead of an accuracy: aim at sets of this mean size (Denis and Hebiri, for "lac").
-            `promise` says which accuracy is certified.
+            `guarantee` says which accuracy is certified.
         by, groups
-            "class" or "group" (with the group of each row): the promise for each of them, one by
+            "class" or "group" (with the group of each row): the guarantee for each of them, one by
             one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)

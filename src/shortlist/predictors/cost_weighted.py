@@ -1,4 +1,4 @@
-"""Nested sets that weigh a miss against a cost: every lambda, and every promise, after one fit."""
+"""Nested sets that weigh a miss against a cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shortlist.conformal.calibration import Conditional
 from shortlist.costs import Cost, cost_table
 from shortlist.predictors.nested import UNLEARNED, NestedSelector
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_GUARANTEE, PredictionSets
 
 
 class PricedSelector(NestedSelector):
@@ -69,16 +69,18 @@ class PricedSelector(NestedSelector):
             accuracy on all new rows is at least `accuracy`.
         mean_size : float, optional
             Aim at sets of this mean size, as accurate as can be: it is met, or less, on the
-            calibration rows that choose. `promise` says which accuracy is certified, and by what.
+            calibration rows that choose. `guarantee` says which accuracy is certified, and by what.
         cost_weight : float, optional
-            The paper's lambda: what a unit of cost is worth in accuracy. No accuracy is promised.
+            The paper's lambda: what a unit of cost is worth in accuracy. No accuracy is guaranteed.
         by, groups
-            "class" or "group" (with the group of each row): the promise for each of them, one by
+            "class" or "group" (with the group of each row): the guarantee for each of them, one by
             one (with `delta`, not for all of them at once).
         """
         ranking, x = self._rows(scores, features)
         point = self._choose_point(accuracy, delta, mean_size, cost_weight, by)
-        return self._predict(ranking, x, [point], groups, promised=NO_PROMISE not in point[1])[0]
+        return self._predict(ranking, x, [point], groups, guaranteed=NO_GUARANTEE not in point[1])[
+            0
+        ]
 
     def _choose_point(
         self,
@@ -98,8 +100,8 @@ class PricedSelector(NestedSelector):
         if weight is None:
             return self._operating_point(accuracy, delta, mean_size, by)
         if delta is not None or by is not None:
-            raise ValueError("cost_weight promises no accuracy; delta and by go with accuracy")
-        return check_weight(weight), f"cost_weight = {weight:g}; {NO_PROMISE}"
+            raise ValueError("cost_weight guarantees no accuracy; delta and by go with accuracy")
+        return check_weight(weight), f"cost_weight = {weight:g}; {NO_GUARANTEE}"
 
 
 def bucket_masses(log_p: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -9,7 +9,7 @@ from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.predictors.base import SetPredictor, as_family, frontier_of_choices
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_GUARANTEE, PredictionSets
 
 
 class FixedSelector(SetPredictor):
@@ -50,13 +50,13 @@ class FixedSelector(SetPredictor):
         classes: ArrayLike | None = None,
     ) -> FixedSelector:
         """Check the family against the scores; there is nothing to learn."""
-        ranking, index, kind = self._open(scores, y, classes)
+        ranking, index, kind = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
         family = family.fitted(ranking, index, kind)
         self._member(family)
         self.family_ = family
-        self._close(ranking, kind)
+        self._finalize_fit(ranking, kind)
         return self
 
     def _member(self, family: Family) -> int:
@@ -73,8 +73,8 @@ class FixedSelector(SetPredictor):
         ranking = self._ranking(scores)
         member = self._member(self.family_)
         choice = torch.full((len(ranking),), member, device=ranking.device)
-        promise = f"member {member} of {self.family_}; {NO_PROMISE}"
-        return self.family_.select(ranking, choice, promise=promise)
+        guarantee = f"member {member} of {self.family_}; {NO_GUARANTEE}"
+        return self.family_.select(ranking, choice, guarantee=guarantee)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None

@@ -1,9 +1,9 @@
-"""Promises of accuracy for everything whose sets are nested: one score, one calibration.
+"""Guarantees of accuracy for everything whose sets are nested: one score, one calibration.
 
 A method gives each label of a row a *level*, never increasing along the row's ranking. The set at
 a threshold q holds the labels whose level is at least q, so that sets at lower thresholds hold
 those at higher ones, and the right label's level is a conformal score: its rank among the levels
-of held-out rows makes an exact promise. Calibration and prediction ask the same function.
+of held-out rows makes an exact guarantee. Calibration and prediction ask the same function.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from shortlist._utils.arrays import (
     check_probability,
     check_weight,
     row_index,
-    to_kind,
+    to_array_type,
 )
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.lazy import Matrix, some
+from shortlist._utils.lazy import Matrix, take_rows
 from shortlist.conformal.calibration import (
     EVERY_LABEL,
     Calibration,
     Conditional,
-    Shape,
+    RowSchema,
     counted,
     group_codes,
 )
@@ -53,7 +53,7 @@ from shortlist.conformal.quantiles import (
 from shortlist.frontier import Frontier
 from shortlist.learning.settings import seed_of
 from shortlist.predictors.base import SetPredictor
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType
 from shortlist.sets import PredictionSets
@@ -140,7 +140,7 @@ class NestedSelector(SetPredictor):
     ) -> NestedSelector:
         """Learn from scores (of rows that the classifier did not train on), labels and features.
 
-        A share of the rows, `calibration`, is kept aside and makes the promise; with
+        A share of the rows, `calibration`, is kept aside and makes the guarantee; with
         `calibration=None` all rows are learned from, and `calibrate` must follow. `classes` names
         the score columns; rows with another label are not learned from, and count as misses in
         the calibration.
@@ -148,7 +148,7 @@ class NestedSelector(SetPredictor):
         self._check()
         # Where columns are named, other labels are of classes that the classifier does not know.
         unknown = "raise" if classes is None else "miss"
-        ranking, index, kind = self._open(scores, y, classes, unknown=unknown)
+        ranking, index, kind = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._features(features, ranking)
         codes = None if groups is None else group_codes(groups, len(ranking))
@@ -167,8 +167,8 @@ class NestedSelector(SetPredictor):
             kept = None if codes is None else (codes[0][held_out], codes[1])
             held = _part(ranking, held_out)
             self._calibrate(held, index[at], _rows_of(x, held_out), kept, out_of=len(ranking))
-        self._seen = Seen(learned) if self._learns() else None
-        self._close(ranking, kind)
+        self._training_rows = TrainingRows(learned) if self._learns() else None
+        self._finalize_fit(ranking, kind)
         return self
 
     def calibrate(
@@ -179,7 +179,7 @@ class NestedSelector(SetPredictor):
         *,
         groups: ArrayLike | None = None,
     ) -> NestedSelector:
-        """Make promises by these rows, in place of those that fit kept.
+        """Make guarantees by these rows, in place of those that fit kept.
 
         Neither the classifier nor `fit` may have seen them. `groups` gives each row's group, for
         `by="group"`.
@@ -209,7 +209,7 @@ class NestedSelector(SetPredictor):
             groups=None if groups is None else groups[0][order],
             group_names=[] if groups is None else groups[1],
             out_of=out_of,
-            shape=Shape.of(ranking),
+            shape=RowSchema.of(ranking),
             choosing=chose,
             exhaustive=self._exhaustive(ranking),
             **self._chosen_sizes(levels[chosen], ranking[chosen], _rows_of(features, chosen)),
@@ -264,7 +264,7 @@ class NestedSelector(SetPredictor):
     def _calibrated(self) -> Calibration:
         if getattr(self, "_calibration", None) is None:
             raise ValueError(
-                f"this {type(self).__name__} is not calibrated, and can promise no accuracy; fit "
+                f"this {type(self).__name__} is not calibrated, and can guarantee no accuracy; fit "
                 "it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
             )
         assert self._calibration is not None
@@ -284,7 +284,7 @@ class NestedSelector(SetPredictor):
         mean_size: float | None,
         by: str | None,
     ) -> tuple[float | Conditional, str]:
-        """The threshold, or those of each class or group, and the promise in words."""
+        """The threshold, or those of each class or group, and the guarantee in words."""
         if accuracy is not None and mean_size is not None:
             raise ValueError(
                 f"accuracy = {accuracy!r} and mean_size = {mean_size!r}: only one can be chosen"
@@ -296,7 +296,7 @@ class NestedSelector(SetPredictor):
             return self._for_mean_size(mean_size, 0.05 if delta is None else delta)
         wanted = check_probability(self.accuracy if accuracy is None else accuracy, "accuracy")
         kept = self._calibrated()
-        words = f"accuracy >= {wanted} promised"
+        words = f"accuracy >= {wanted} guaranteed"
         if delta is not None:
             words += f" with probability {float(miscoverage(check_probability(delta, 'delta')))}"
         if by is not None:
@@ -358,10 +358,10 @@ class NestedSelector(SetPredictor):
         features: Tensor | None,
         points: Sequence[Point],
         groups: ArrayLike | None,
-        promised: bool = True,
+        guaranteed: bool = True,
     ) -> list[PredictionSets]:
         """The sets at each of some operating points. Levels are made once for all of them."""
-        if promised:
+        if guaranteed:
             ranking = self._calibrated().shape.matched(ranking)
         return sets_at_points(ranking, self._blocks(ranking, features), points, groups)
 
@@ -377,7 +377,7 @@ class NestedSelector(SetPredictor):
     ) -> list[PredictionSets]:
         """`predict_set` at each of several accuracies, in much less time than one after the other.
 
-        Each promise holds for itself, not all of them at once.
+        Each guarantee holds for itself, not all of them at once.
         """
         ranking, x = self._rows(scores, features)
         if np.ndim(accuracies) != 1:
@@ -388,9 +388,9 @@ class NestedSelector(SetPredictor):
     def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """The conformal p-value of every label: (rows, classes).
 
-        A label is in the set promised at accuracy 1 - alpha if and only if its p-value is above
+        A label is in the set guaranteed at accuracy 1 - alpha if and only if its p-value is above
         alpha, as a decimal number (`1 - 0.9` is a little less than 0.1 in floating point). The
-        first label of a row always is, unless `allow_empty=True`. That is the promise over all
+        first label of a row always is, unless `allow_empty=True`. That is the guarantee over all
         rows, whatever `by` is. Where some labels can be in no set (lists of candidates), sets may
         contain more labels than that, unless `on_unreachable="all"`: see
         `shortlist.conformal.listed_rank`.
@@ -408,7 +408,7 @@ class NestedSelector(SetPredictor):
             listed = labels >= 0
             at = torch.arange(len(labels), device=labels.device)[:, None].expand_as(labels)
             found[rows][at[listed], labels[listed].to(torch.int64)] = values[listed]
-        return to_kind(found, ranking.kind)
+        return to_array_type(found, ranking.kind)
 
     def _rows(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None
@@ -476,7 +476,7 @@ def _part(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
 def _rows_of(features: Matrix | None, rows: NDArray[np.intp]) -> Matrix | None:
     if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
         return features
-    return some(features, torch.from_numpy(rows).to(features.device))
+    return take_rows(features, torch.from_numpy(rows).to(features.device))
 
 
 def _worth_trying(rising: NDArray[np.float64]) -> NDArray[np.float64]:

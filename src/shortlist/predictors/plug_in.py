@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike, check_choice, check_weight
-from shortlist._utils.ordering import best
+from shortlist._utils.ordering import first_label
 from shortlist.conformal.envelope import slopes
 from shortlist.conformal.levels import Levels
 from shortlist.costs import Cost, cost_table
@@ -18,7 +18,7 @@ from shortlist.predictors.base import as_family, frontier_of_choices
 from shortlist.predictors.cost_weighted import PricedSelector, bucket_masses
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType, sorted_log_proba
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_GUARANTEE, PredictionSets
 
 
 class PlugInSelector(PricedSelector):
@@ -38,7 +38,7 @@ class PlugInSelector(PricedSelector):
     temperature : "auto", None or float
         "auto" is fitted; None leaves the scores as they are.
     accuracy, calibration, by, allow_empty, on_unreachable
-        The promise, as in `Shortlister`; `calibration=None` keeps no rows for it.
+        The guarantee, as in `Shortlister`; `calibration=None` keeps no rows for it.
     score_type : "auto", "logits", "proba" or "log_proba"
     random_state : int, RandomState or None
 
@@ -113,8 +113,8 @@ class PlugInSelector(PricedSelector):
     def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
         if not self.family_.nested:
             raise ValueError(
-                f"the sets of {self.family_} are not nested, and no threshold makes a promise for "
-                "them; choose by cost_weight"
+                f"the sets of {self.family_} are not nested, and no threshold makes a guarantee "
+                "for them; choose by cost_weight"
             )
         # In float64, so that a probability that ties with lambda still does.
         wide = ranking.with_precision("float64")
@@ -161,9 +161,9 @@ class PlugInSelector(PricedSelector):
         if accuracy is not None or mean_size is not None or weight is None:
             self._levels(ranking, None)  # says why this cannot be
         assert weight is not None
-        promise = f"cost_weight = {weight:g}; {NO_PROMISE}"
+        guarantee = f"cost_weight = {weight:g}; {NO_GUARANTEE}"
         choice = self._choices(ranking, [check_weight(weight)])[0]
-        return self.family_.select(ranking, choice, promise=promise)
+        return self.family_.select(ranking, choice, guarantee=guarantee)
 
     def _choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
         """The best member of each row for each lambda, of sets that need not be nested."""
@@ -178,7 +178,7 @@ class PlugInSelector(PricedSelector):
             hits += p[:, label, None] * self.family_.hits_of(ranking, index)
         sizes = self.family_.sizes_of(ranking).to(torch.int64)
         costs = cost_table(self.cost, torch.unique(sizes).tolist()).to(ranking.device)[sizes]
-        return [best(hits - weight * costs) for weight in weights]
+        return [first_label(hits - weight * costs) for weight in weights]
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None

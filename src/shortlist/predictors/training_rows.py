@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.lazy import is_large
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking
 from shortlist.ranking.row_hashing import row_keys
 
@@ -16,11 +16,11 @@ BY_CHANCE = 0.02
 """So many rows may coincide with others that they have nothing to do with."""
 
 
-class Seen:
+class TrainingRows:
     """The rows of a ranking, by a key for each."""
 
     def __init__(self, ranking: Ranking) -> None:
-        keys = together().gather(_keys(ranking))
+        keys = current_group().gather(_keys(ranking))
         self.keys: Tensor = torch.unique(keys).cpu()
         self.distinct = len(self.keys) / len(keys)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist._utils.array_checks import check_present, check_tensor
 from shortlist._utils.arrays import ArrayLike, sort_values, to_tensor
-from shortlist._utils.labels import Classes, shown
+from shortlist._utils.labels import Classes, format_label
 
 PADDING: frozenset[object] = frozenset({None, -1})
 """What stands where a row has no candidate: after its last one, or in a gap."""
@@ -118,7 +118,7 @@ def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
     unknown = np.flatnonzero((codes < 0) | (codes >= classes.n))
     if len(unknown):
         row, place = divmod(int(np.flatnonzero(real)[unknown[0]]), array.shape[1])
-        given = shown(names[unknown[0]])
+        given = format_label(names[unknown[0]])
         raise ValueError(
             f"candidate label {given} at row {row}, place {place} is not one of the "
             f"{classes.describe()} (-1 or None pads a short row)"

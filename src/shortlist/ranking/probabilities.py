@@ -14,7 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import IN_CACHE, check_choice, in_threads, row_blocks, wide_sums
+from shortlist._utils.arrays import (
+    IN_CACHE,
+    check_choice,
+    float64_row_sums,
+    row_blocks,
+    run_in_threads,
+)
 from shortlist._utils.warnings import warn
 from shortlist.ranking import Ranking
 
@@ -30,14 +36,16 @@ NOT_LISTED = -1e4
 """The logarithm of a place in a list of candidates that has ended: nothing, at any temperature."""
 
 
-def score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
+def infer_score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
     """What the scores are.
 
     "auto" decides from all rows: values in [0, 1] that sum to one (for candidates: to at most
     one) are probabilities, values whose exponentials do so log-probabilities, all else logits.
 
-    >>> score_type(Ranking.from_scores([[0.25, 0.75]])), score_type(Ranking.from_scores([[2, 3]]))
-    ('proba', 'logits')
+    >>> infer_score_type(Ranking.from_scores([[0.25, 0.75]]))
+    'proba'
+    >>> infer_score_type(Ranking.from_scores([[2, 3]]))
+    'logits'
     """
     check_choice(declared, "score_type", SCORE_TYPES)
     if declared != "auto":
@@ -83,7 +91,7 @@ def _warn_if_almost_proba(ranking: Ranking) -> None:
     for rows in ranking.blocks():
         block = ranking.scores_of(rows)
         least, most = torch.aminmax(block)
-        sums = torch.aminmax(wide_sums(block))
+        sums = torch.aminmax(float64_row_sums(block))
         low, high = min(low, float(sums.min)), max(high, float(sums.max))
         if float(least) < 0 or float(most) > 1 or max(1 - low, high - 1) > ALMOST:
             return
@@ -96,7 +104,7 @@ def _warn_if_almost_proba(ranking: Ranking) -> None:
 _RANGE = {"proba": (0.0, 1.0), "log_proba": (-math.inf, 0.0)}
 
 
-def check_kind(ranking: Ranking, kind: ScoreType) -> None:
+def check_score_type(ranking: Ranking, kind: ScoreType) -> None:
     """Raise if scores cannot be of the kind that fit saw; warn if it is hardly so."""
     if kind == "logits" and _are_proba(ranking):
         warn(
@@ -117,7 +125,7 @@ def _are_proba(ranking: Ranking) -> bool:
         return False
     first = ranking.scores_of(slice(0, 1))
     # Most logits are told apart by their first row alone.
-    return bool((first >= 0).all()) and score_type(ranking) == "proba"
+    return bool((first >= 0).all()) and infer_score_type(ranking) == "proba"
 
 
 def _check_range(ranking: Ranking, declared: str) -> None:
@@ -207,7 +215,7 @@ def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Te
     if kind == "logits" or scale != 1:
         # Summed in float64, so that the order of the columns makes no difference after rounding.
         top = 0 if best is not None else logs.amax(dim=1, keepdim=True)
-        total = wide_sums((logs - top).exp_())
+        total = float64_row_sums((logs - top).exp_())
         logs = logs - (total.log_() + top).to(logs.dtype)
     return logs.clamp(min=LEAST_LOG_PROBA, max=0)
 
@@ -253,7 +261,7 @@ def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
         with np.errstate(over="ignore", under="ignore"):  # what is far below the best is nothing
             work(part)
 
-    in_threads(quietly, len(scores), scores.size)
+    run_in_threads(quietly, len(scores), scores.size)
     return found
 
 

@@ -17,21 +17,21 @@ from shortlist._utils.arrays import (
     RANKED_ELEMENTS,
     Array,
     ArrayLike,
-    Kind,
-    Picked,
+    ArrayType,
+    RowView,
+    array_type_of,
     as_bounded_matrix,
-    blocks_to_read,
     check_count,
-    kind_of,
-    pick,
+    read_blocks,
     row_blocks,
     row_index,
+    select_rows,
     sort_values,
-    to_kind,
+    to_array_type,
 )
 from shortlist._utils.frames import check_classes, check_distinct, frame_columns, whole_numbers
 from shortlist._utils.labels import Classes
-from shortlist._utils.ordering import any_ties, count, order, prefix_to, ties_before
+from shortlist._utils.ordering import any_ties, count_true, prefix_to, sort_labels, ties_before
 from shortlist.ranking.candidates import read_candidates
 
 MOST_CLASSES = torch.iinfo(torch.int32).max
@@ -74,13 +74,13 @@ class Ranking:
         *,
         classes: Classes,
         depth: int,
-        kind: Kind,
-        dense: Tensor | Picked | None = None,
+        kind: ArrayType,
+        dense: Tensor | RowView | None = None,
         listed: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.classes = classes
         self.depth = depth
-        self.kind: Kind = kind
+        self.kind: ArrayType = kind
         self._dense = dense  # (rows, n) scores by column, where every class has one
         self._listed = listed  # the deepest (labels, scores) computed so far
         self._rising: Tensor | None = None  # dense scores, best last, without their labels
@@ -121,7 +121,7 @@ class Ranking:
         if depth is not None and check_count(depth, "depth") > n:
             raise ValueError(f"depth = {depth} is more than the {n} classes")
         ranking = cls(
-            classes=Classes(n, classes), depth=depth or n, kind=kind_of(scores), dense=dense
+            classes=Classes(n, classes), depth=depth or n, kind=array_type_of(scores), dense=dense
         )
         ranking.bounds, ranking.columns = bounds, columns
         numbers = None if columns is None or classes is not None else whole_numbers(columns)
@@ -177,7 +177,7 @@ class Ranking:
             columns, values = columns.gather(1, position), values.gather(1, position)
         columns, values = columns[:, :depth], values[:, :depth]
         listed = (columns.to(torch.int32), torch.where(columns >= 0, values, 0))
-        return cls(classes=known, depth=depth, kind=kind_of(scores), listed=listed)
+        return cls(classes=known, depth=depth, kind=array_type_of(scores), listed=listed)
 
     @property
     def n_classes(self) -> int:
@@ -195,11 +195,11 @@ class Ranking:
 
     @property
     def labels(self) -> Array:
-        return to_kind(self.top(self.depth)[0], self.kind)
+        return to_array_type(self.top(self.depth)[0], self.kind)
 
     @property
     def scores(self) -> Array:
-        return to_kind(self.top(self.depth)[1], self.kind)
+        return to_array_type(self.top(self.depth)[1], self.kind)
 
     def __len__(self) -> int:
         return self.n_rows
@@ -221,7 +221,7 @@ class Ranking:
             classes=self.classes,
             depth=self.depth,
             kind=self.kind,
-            dense=None if self._dense is None else pick(self._dense, at),
+            dense=None if self._dense is None else select_rows(self._dense, at),
             listed=None if listed is None else (listed[0][at], listed[1][at]),
         )
         some.columns = self.columns
@@ -276,8 +276,8 @@ class Ranking:
     def with_columns(self, order: Sequence[int]) -> Ranking:
         """The same scores with their columns in another order. Classes stay where they are."""
         assert self._dense is not None
-        if isinstance(self._dense, Picked):
-            dense: Tensor | Picked = Picked(self._dense.matrix[:, order], self._dense.rows)
+        if isinstance(self._dense, RowView):
+            dense: Tensor | RowView = RowView(self._dense.matrix[:, order], self._dense.rows)
         else:
             dense = self._dense[:, order]
         moved = Ranking(classes=self.classes, depth=self.depth, kind=self.kind, dense=dense)
@@ -318,7 +318,7 @@ class Ranking:
             return listed[0][rows, :depth], listed[1][rows, :depth]
         assert self._dense is not None
         block = self._dense[rows]
-        columns = order(block, depth)
+        columns = sort_labels(block, depth)
         return columns.to(torch.int32), block.gather(1, columns)
 
     def blocks(self, elements: int = RANKED_ELEMENTS) -> list[slice]:
@@ -351,7 +351,7 @@ class Ranking:
         if self.known_masses is None:
             dtype = torch.promote_types(self.scores_of(slice(0, 1)).dtype, torch.float32)
             found = torch.empty(self.n_rows, dtype=dtype, device=self.device)
-            for rows in blocks_to_read(self.n_rows, self.n_classes, self.device):
+            for rows in read_blocks(self.n_rows, self.n_classes, self.device):
                 torch.sum(self._dense[rows], dim=1, dtype=dtype, out=found[rows])
             if self.bounds is None or self.bounds[0] < 0:
                 return found
@@ -401,7 +401,7 @@ class Ranking:
         holds y if and only if `rank(y) < s`.
         """
         index = self.classes.encode(y, rows=self.n_rows, device=self.device)
-        return to_kind(self.rank_of(index), self.kind)
+        return to_array_type(self.rank_of(index), self.kind)
 
     def rank_of(self, index: Tensor) -> Tensor:
         """`rank` for label indices that are known to be right."""
@@ -413,7 +413,7 @@ class Ranking:
         for rows in self.blocks():
             block, y = self._dense[rows], index[rows, None]
             own = block.gather(1, y)
-            before = count(block > own) + ties_before(block, own, y)
+            before = count_true(block > own) + ties_before(block, own, y)
             ranks[rows] = before.to(torch.float64)
         return ranks
 
@@ -429,7 +429,7 @@ class Ranking:
                 own = torch.where(at, block, torch.inf).amin(dim=1, keepdim=True)
             else:
                 own = block.gather(1, y)
-            last = count(block >= own - self.rounding) - 1
+            last = count_true(block >= own - self.rounding) - 1
             ranks[rows] = torch.where(own[:, 0] < torch.inf, last.to(torch.float64), torch.inf)
         return ranks
 

@@ -1,4 +1,4 @@
-"""Tables of any length on a Ray cluster: the same models, sets and promises.
+"""Tables of any length on a Ray cluster: the same models, sets and guarantees.
 
 `shortlist.ray.fit`, `calibrate`, `predict_set` and `compare` take paths of Parquet files. Needs
 `pip install 'shortlist[ray]'`. Ray is found, or started on this machine, when it is first used.

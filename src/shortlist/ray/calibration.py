@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from shortlist._utils.arrays import as_features
 from shortlist._utils.warnings import warn
-from shortlist.conformal.calibration import Calibration, Shape
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.io.rows import Rows
 from shortlist.learning.settings import seed_of
 from shortlist.predictors import CardinalityPath, SetPredictor
@@ -40,10 +40,10 @@ def calibrate(
     threads: int = 1,
     address: str | None = None,
 ) -> SetPredictor:
-    """Make promises by the rows of a table, in place of those that the fit kept, on a cluster.
+    """Make guarantees by the rows of a table, in place of those that the fit kept, on a cluster.
 
-    The promises are those that `model.calibrate` would make of the same rows, to the last digit,
-    up to 33 million of them. Of more, scores are rounded down and counted: promises hold as well,
+    The guarantees are those that `model.calibrate` would make of the same rows, to the last digit,
+    up to 33 million of them. Of more, scores are rounded down and counted: guarantees hold as well,
     and sets are longer by no more than 0.0002% of accuracy takes.
 
     Parameters
@@ -54,7 +54,7 @@ def calibrate(
         It is changed, and returned.
     exact : bool, optional
         Whether each row's score is kept, or they are counted. Default: by the number of rows.
-        Promises by class need it.
+        Guarantees by class need it.
     on_bad_rows, workers, threads, address
         See `shortlist.ray.predict_set`.
 
@@ -82,7 +82,7 @@ def calibrate_table(
     """The same of a table that is open; by those of its rows that a fit kept, perhaps."""
     if not isinstance(model, NestedSelector | CardinalityPath):
         raise ValueError(
-            f"a {type(model).__name__} makes no promises; there is nothing to calibrate"
+            f"a {type(model).__name__} makes no guarantees; there is nothing to calibrate"
         )
     connect(address)
     if isinstance(model, CardinalityPath):
@@ -97,7 +97,7 @@ def calibrate_table(
             )
             if part is not None
         ]
-        model._judged = _together(parts)
+        model._path_calibration = _together(parts)
         return model
     model._check()
     share = 1.0 if kept is None else kept.share
@@ -273,7 +273,7 @@ class _Levels:
     def calibration(self) -> Calibration:
         model = self.model
         lengths = min(self.lengths), max(self.lengths)
-        shape = Shape(self.table.dense, self.depth, lengths, self.precision)
+        shape = RowSchema(self.table.dense, self.depth, lengths, self.precision)
         if not self.exact:
             return self._counted(shape)
         levels, labels, numbers = (self._all(n) for n in ("levels", "labels", "numbers"))
@@ -301,7 +301,7 @@ class _Levels:
         place = np.argsort(found)
         return whole[place[np.searchsorted(found[place], numbers)]]
 
-    def _counted(self, shape: Shape) -> Calibration:
+    def _counted(self, shape: RowSchema) -> Calibration:
         model = self.model
         assert self.sketch is not None
         numbers = np.sort(np.concatenate([one.numbers for one in self.raw]))
@@ -340,8 +340,8 @@ class JudgePiece:
     model: CardinalityPath
     kept: Drawn | None
 
-    def __call__(self, piece: Piece) -> Judged | None:
-        found: list[Judged] = []
+    def __call__(self, piece: Piece) -> PathCalibration | None:
+        found: list[PathCalibration] = []
         for block in self.table.read(piece, self.model.classes_, check_y=False):
             rows, numbers = block.rows, block.numbers - piece.first + piece.start
             if self.kept is not None and len(numbers):
@@ -352,18 +352,18 @@ class JudgePiece:
                 ranking, _, x = opened(model, rows)
                 assert rows.y is not None
                 model.calibrate(ranking, rows.y, x)
-                assert model._judged is not None
-                found.append(model._judged)
+                assert model._path_calibration is not None
+                found.append(model._path_calibration)
         return _together(found) if found else None
 
 
-def _together(parts: list[Judged]) -> Judged:
+def _together(parts: list[PathCalibration]) -> PathCalibration:
     if not parts:
         raise ValueError("no row is left to calibrate with")
 
     def added(name: str) -> list[int]:
         return np.sum([getattr(part, name) for part in parts], axis=0).tolist()  # type: ignore[no-any-return]
 
-    return Judged(
+    return PathCalibration(
         parts[0].weights, sum(part.rows for part in parts), added("hits"), added("labels")
     )

@@ -13,13 +13,13 @@ from sklearn.base import clone
 from shortlist._utils import scratch as _scratch
 from shortlist._utils.arrays import ArrayLike, check_count
 from shortlist.io.rows import Rows, counts_columns
-from shortlist.learning.process_group import Alone, fitting_together
+from shortlist.learning.process_group import SingleProcess, use_process_group
 from shortlist.learning.settings import seed_of
 from shortlist.predictors import FixedSelector, PlugInSelector, SetPredictor, Shortlister
 from shortlist.predictors.conformal import SplitConformal
 from shortlist.predictors.nested import NestedSelector
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import score_type
+from shortlist.ranking.probabilities import infer_score_type
 from shortlist.ray.calibration import calibrate_table
 from shortlist.ray.cluster import check_room, connect, cores, spread
 from shortlist.ray.sampling import SAMPLE, Drawn, draw
@@ -55,7 +55,7 @@ def fit(
         Parquet files, or folders of them, with labels `y`; see `shortlist.ray.predict_set`.
     model : set predictor, optional
         Not fitted, and not changed; default: a `Shortlister`. `calibration` says which share of
-        the rows is kept to make promises.
+        the rows is kept to make guarantees.
     classes : array-like, optional
         Names of all classes, in the order of the scores. Default: labels that are numbers count
         the classes from 0; of others, all that occur, sorted.
@@ -89,7 +89,7 @@ def fit(
     names = _names(table, classes, n_classes, workers, threads)
     sample = draw(table, SAMPLE, names.classes, seed, workers, threads, without=kept)
     ranking = names.ranking(sample)
-    kind = score_type(ranking, chosen.score_type)
+    kind = infer_score_type(ranking, chosen.score_type)
     given = chosen.get_params(deep=False)
     chosen.set_params(score_type=kind)
     if "calibration" in given:
@@ -184,21 +184,21 @@ class LearnTogether:
     names: Names
     kept: Drawn | None
 
-    def __call__(self, group: Alone) -> SetPredictor:
-        with fitting_together(group):
+    def __call__(self, group: SingleProcess) -> SetPredictor:
+        with use_process_group(group):
             wrong, gathered = None, None
             try:
                 gathered = self._gathered(group)
             except (ValueError, OSError) as error:
                 wrong = str(error)
-            for words in group.each(wrong):  # all of them end, or none
+            for words in group.gather_objects(wrong):  # all of them end, or none
                 if words is not None:
                     raise ValueError(words)
             rows = gathered
             assert rows is not None
             ranking = self.names.ranking(rows)
             if not ranking.is_dense:
-                ranking = _deeper(ranking, group.largest(ranking.depth))
+                ranking = _deeper(ranking, group.max(ranking.depth))
             assert rows.y is not None
             self.model.fit(ranking, rows.y, rows.features, classes=self.names.of_columns)
         rescorer = getattr(self.model, "_rescorer", None)
@@ -207,9 +207,10 @@ class LearnTogether:
             rescorer.index = rescorer.index[:0].clone()
         return self.model
 
-    def _gathered(self, group: Alone) -> Rows:
+    def _gathered(self, group: SingleProcess) -> Rows:
         """This process's part of the rows, large matrices in scratch files."""
-        first, last = (at * self.table.rows // group.workers for at in (group.rank, group.rank + 1))
+        at = (group.rank, group.rank + 1)
+        first, last = (i * self.table.rows // group.world_size for i in at)
         found = _Gathered(last - first)
         for piece in self.table.pieces:
             if piece.start + piece.rows <= first or piece.start >= last:

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from shortlist._utils.arrays import check_count
-from shortlist._utils.atomic_write import written_whole
+from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.staging import PART, sweep
 from shortlist.io.models import digest
 from shortlist.io.rows import Rows
@@ -49,7 +49,7 @@ class Predicted:
     mean_size : float
     accuracy : float or None
         The share of rows whose set holds the right label, if the table has labels.
-    promise : str
+    guarantee : str
     done_before : int
         How many of the files were there already.
     """
@@ -60,7 +60,7 @@ class Predicted:
     skipped: int
     mean_size: float
     accuracy: float | None
-    promise: str
+    guarantee: str
     done_before: int
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class Predicted:
         return (
             f"{self.output}: {self.rows:,} sets in {self.files:,} "
             f"{'file' if self.files == 1 else 'files'}, {self.mean_size:.4g} "
-            f"labels on average{known}{lost}\n{self.promise}"
+            f"labels on average{known}{lost}\n{self.guarantee}"
         )
 
 
@@ -154,7 +154,7 @@ def predict_set(
     point = {name: value for name, value in asked.items() if value is not None}
     target = Target.open(output)
     work = PredictPiece(table, model, point, tuple(keep), target, _identity(model, point, keep))
-    promise = work.promise()
+    guarantee = work.guarantee()
     there = target.notes()
     others = [title for title, note in there.items() if note["identity"] != work.identity]
     if others and not overwrite:
@@ -191,7 +191,7 @@ def predict_set(
         skipped=skipped,
         mean_size=labels / rows if rows else float("nan"),
         accuracy=hits / rows if table.has_y and rows else None,
-        promise=promise,
+        guarantee=guarantee,
         done_before=before,
     )
     target.summarise(found)
@@ -241,13 +241,13 @@ class PredictPiece:
     target: Target
     identity: str
 
-    def promise(self) -> str:
-        """What is promised, in words; raises, before any work starts, what is wrong."""
+    def guarantee(self) -> str:
+        """What is guaranteed, in words; raises, before any work starts, what is wrong."""
         for block in self.table.read(
             self.table.pieces[0], self.model.classes_, rows=64, check_y=False
         ):
             if len(block.numbers):
-                return self._sets(block.rows).promise
+                return self._sets(block.rows).guarantee
         return "no rows"
 
     def _sets(self, rows: Rows) -> PredictionSets:
@@ -279,7 +279,7 @@ class PredictPiece:
                 made = self._made(sets, block.numbers, block.extra, piece.name)
                 if writer is None:
                     writer = parquet.ParquetWriter(
-                        file, made.schema.with_metadata({"promise": sets.promise})
+                        file, made.schema.with_metadata({"guarantee": sets.guarantee})
                     )
                 writer.write_table(made.cast(writer.schema))
             note |= {"rows": rows, "labels": labels, "hits": hits, "skipped": skipped}
@@ -332,7 +332,7 @@ class Target:
     def writing(self, title: str) -> Iterator[IO[bytes] | str]:
         """Where to write a file that appears whole, or not at all."""
         if self.is_local:
-            with written_whole(self._path(title)) as aside:
+            with atomic_write(self._path(title)) as aside:
                 yield str(aside)
             return
         # In an object store a file is there when it is closed, and not before.
@@ -373,7 +373,7 @@ class Target:
         """Say that all is there, in a file that is written last."""
         text = json.dumps({k: v for k, v in vars(found).items() if k != "done_before"}, indent=1)
         if self.is_local:
-            with written_whole(f"{self.folder}/{SUMMARY}") as aside:
+            with atomic_write(f"{self.folder}/{SUMMARY}") as aside:
                 Path(aside).write_text(text + "\n")
             return
         with self.filesystem.open_output_stream(f"{self.folder}/{SUMMARY}") as stream:

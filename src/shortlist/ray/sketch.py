@@ -5,7 +5,7 @@ million bins, whose counts add up over any number of workers, in any order. From
 `LEVELS` scores that stand for all of them, each for as many rows, and none above any that it stands
 for.
 
-A promise made of these holds for the rows that they stand for: of n rows in N groups of g, the
+A guarantee made of these holds for the rows that they stand for: of n rows in N groups of g, the
 set at the group's score of rank k holds the right label in at least k g of the n rows, and
 k >= a (N + 1) implies k g >= a (n + 1). Sets are longer than need be by at most two groups, that is
 2 / N of the rows (0.0002% of accuracy), and by what is between a score and its bin: 2^-BITS of it.

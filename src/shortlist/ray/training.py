@@ -18,17 +18,17 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from shortlist.learning.process_group import Alone, Group
+from shortlist.learning.process_group import ProcessGroup, SingleProcess
 from shortlist.predictors import SetPredictor
 
-Work: TypeAlias = Callable[[Alone], SetPredictor]
+Work: TypeAlias = Callable[[SingleProcess], SetPredictor]
 """What each process does, as one of a group."""
 MODEL, STAGES = "model.pickle", "stages"
 EVERY = 5.0
 """Seconds between checkpoints, at least."""
 
 
-class TrainGroup(Group):
+class TrainGroup(ProcessGroup):
     """The workers of a Ray Train run, which keeps the state of their trainings."""
 
     def __init__(self, every: float) -> None:
@@ -44,15 +44,15 @@ class TrainGroup(Group):
                 for file in Path(folder, STAGES).glob("*"):
                     self.stages[file.name] = file.read_bytes()
 
-    def store(self, what: str) -> TrainStore:
-        return TrainStore(self, what.replace(" ", "-").replace("/", "-"))
+    def store(self, name: str) -> TrainStore:
+        return TrainStore(self, name.replace(" ", "-").replace("/", "-"))
 
     def keep(self, name: str, state: bytes) -> None:
         """Keep the state of a training, if it is time to; all processes at once."""
         import ray.train
 
         self.stages[name] = state
-        if not self.share(time.monotonic() - self.saved > self.every):
+        if not self.broadcast(time.monotonic() - self.saved > self.every):
             return
         self.saved = time.monotonic()
         with tempfile.TemporaryDirectory() if not self.rank else nullcontext("") as folder:

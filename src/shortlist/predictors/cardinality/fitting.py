@@ -12,21 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._utils.arrays import ArrayLike, check_count, check_weight, row_blocks
-from shortlist._utils.lazy import Matrix, on
-from shortlist._utils.ordering import best
+from shortlist._utils.lazy import Matrix, to_device
+from shortlist._utils.ordering import first_label
 from shortlist._utils.progress import Show
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.learning.large_tables import costs_and_hits
 from shortlist.learning.networks import Stack, Standardize, from_zero, perceptron
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import Training, device_of, seeded, settings_of
 from shortlist.learning.training import History, train
 from shortlist.losses import from_name
 from shortlist.predictors.base import SetPredictor, as_family, check_depth, frontier_of_choices
 from shortlist.predictors.cardinality.inputs import SelectorInputs
-from shortlist.predictors.training_rows import Seen
+from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 
 Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
@@ -77,14 +77,14 @@ class CardinalityBase(SetPredictor):
         loss = _as_loss(self)
         settings = settings_of(self, loss)
         dtype = _dtype(self.dtype)
-        ranking, index, kind = self._open(scores, y, classes)
+        ranking, index, kind = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.doubling(ranking.depth))
         family.check(ranking)
-        family = together().share(family.fitted(ranking, index, kind))
+        family = current_group().broadcast(family.fitted(ranking, index, kind))
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, kind, self.score_depth)
         x = inputs.fit(ranking, features)
-        x = on(x, device_of(self.device, x))
+        x = to_device(x, device_of(self.device, x))
         network: nn.Module | None = None
         history: History | list[History] | None = None
         # With one member, or where the largest set costs nothing, there is nothing to learn.
@@ -95,8 +95,8 @@ class CardinalityBase(SetPredictor):
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
         self._network, self.history_ = network, history
-        self._seen = Seen(ranking) if network is not None else None
-        self._close(ranking, kind)
+        self._training_rows = TrainingRows(ranking) if network is not None else None
+        self._finalize_fit(ranking, kind)
 
     def _train(
         self, problem: _Problem, *, stacked: bool
@@ -184,7 +184,7 @@ class CardinalityBase(SetPredictor):
         if self._network is None:
             self._inputs(ranking, features)  # what is missing is missing here too
             return last
-        chosen = best(self._scores(ranking, features)).view(shape)
+        chosen = first_label(self._scores(ranking, features)).view(shape)
         free = torch.tensor(self._weights, device=ranking.device) == 0
         return torch.where(free[:, None] & self.family_.nested, last, chosen)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.arrays import ArrayLike, check_count, check_weight, kind_of
+from shortlist._utils.arrays import ArrayLike, array_type_of, check_count, check_weight
 from shortlist._utils.labels import Classes
-from shortlist._utils.ordering import best
+from shortlist._utils.ordering import first_label
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.learning.networks import from_zero, perceptron
 from shortlist.losses import from_name
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_GUARANTEE, PredictionSets
 
 
 class Selector(nn.Module):
@@ -124,7 +124,7 @@ class Selector(nn.Module):
 
     def choose(self, set_scores: Tensor) -> Tensor:
         """The index of the chosen set of each row; ties go to the largest."""
-        return best(set_scores.detach())
+        return first_label(set_scores.detach())
 
     def predict_set(
         self, set_scores: Tensor, label_scores: Tensor, *, classes: ArrayLike | None = None
@@ -133,8 +133,8 @@ class Selector(nn.Module):
         ranking = Ranking.from_scores(label_scores.detach(), classes=classes)
         if ranking.n_classes != self.classes.n:
             self._ranking(label_scores)  # says so
-        promise = f"cost_weight = {self.cost_weight:g}; {NO_PROMISE}"
-        return self.family.select(ranking, self.choose(set_scores), promise=promise)
+        guarantee = f"cost_weight = {self.cost_weight:g}; {NO_GUARANTEE}"
+        return self.family.select(ranking, self.choose(set_scores), guarantee=guarantee)
 
     def _ranking(self, label_scores: Tensor) -> Ranking:
         n = self.classes.n
@@ -147,7 +147,7 @@ class Selector(nn.Module):
         return Ranking(
             classes=self.classes,
             depth=n,
-            kind=kind_of(label_scores),
+            kind=array_type_of(label_scores),
             dense=label_scores.detach(),
         )
 

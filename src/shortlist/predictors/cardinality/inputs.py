@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shortlist._utils.arrays import ArrayLike, as_features, check_choice, check_count
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.lazy import Matrix, side_by_side, stored
+from shortlist._utils.lazy import Matrix, hstack, materialize
 from shortlist.learning.large_tables import log_proba_of
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType
@@ -60,5 +60,5 @@ class SelectorInputs:
             matched = match_columns(features, self.names, "features")
             parts.append(as_features(matched, rows=len(ranking), columns=self.n_features))
         if self.inputs != "features":
-            parts.append(stored(log_proba_of(ranking, self.score_type, self.score_depth)))
-        return parts[0] if len(parts) == 1 else side_by_side(*parts)
+            parts.append(materialize(log_proba_of(ranking, self.score_type, self.score_depth)))
+        return parts[0] if len(parts) == 1 else hstack(*parts)

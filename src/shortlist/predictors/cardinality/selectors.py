@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from torch import nn
 
-from shortlist._utils.arrays import Array, ArrayLike, check_weight, to_kind
+from shortlist._utils.arrays import Array, ArrayLike, check_weight, to_array_type
 from shortlist._utils.progress import Show
-from shortlist.conformal.path_calibration import Judged
+from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.costs import Cost
 from shortlist.families import Family
 from shortlist.predictors.base import outcomes
 from shortlist.predictors.cardinality.fitting import CardinalityBase, Network
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_PROMISE, PredictionSets
+from shortlist.sets import NO_GUARANTEE, PredictionSets
 
 
 class CardinalitySelector(CardinalityBase):
@@ -145,7 +145,7 @@ class CardinalitySelector(CardinalityBase):
     def choose(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """The index of the chosen member of the family, for each row."""
         ranking = self._ranking(scores)
-        return to_kind(self._choices(ranking, features)[0], ranking.kind)
+        return to_array_type(self._choices(ranking, features)[0], ranking.kind)
 
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
@@ -155,7 +155,7 @@ class CardinalitySelector(CardinalityBase):
         return self.family_.select(
             ranking,
             self._choices(ranking, features)[0],
-            promise=f"cost_weight = {self._weights[0]:g}; {NO_PROMISE}",
+            guarantee=f"cost_weight = {self._weights[0]:g}; {NO_GUARANTEE}",
         )
 
 
@@ -176,7 +176,7 @@ class CardinalityPath(CardinalityBase):
     -----
     All other parameters are those of `CardinalitySelector`.
 
-    After `calibrate`, `predict_set(..., accuracy=0.95)` promises an accuracy. The members are
+    After `calibrate`, `predict_set(..., accuracy=0.95)` guarantees an accuracy. The members are
     tested on the calibration rows one after the other, from the smallest lambda on, until one
     fails; of those that passed, the one with the smallest sets is used. Their sets need not be
     nested, and `delta` bounds the probability that any of them falls short (fixed-sequence
@@ -195,11 +195,11 @@ class CardinalityPath(CardinalityBase):
     >>> len(curve), bool(curve.mean_size[0] < curve.mean_size[1])
     (2, True)
     >>> path = path.calibrate(scores[900:], data.y[1500:])
-    >>> path.predict_set(scores[900:], accuracy=0.8).promise.split(";")[0]
-    'accuracy >= 0.8 promised with probability 0.95 by 297 calibration rows'
+    >>> path.predict_set(scores[900:], accuracy=0.8).guarantee.split(";")[0]
+    'accuracy >= 0.8 guaranteed with probability 0.95 by 297 calibration rows'
     """
 
-    _judged: Judged | None
+    _path_calibration: PathCalibration | None
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class CardinalityPath(CardinalityBase):
                 f"cost_weights must be a list of at least one lambda; got {self.cost_weights!r}"
             )
         self._learn(scores, y, features, classes, list(weights), stacked=True)
-        self._judged = None  # what was learned before had its own
+        self._path_calibration = None  # what was learned before had its own
         return self
 
     def calibrate(
@@ -279,13 +279,13 @@ class CardinalityPath(CardinalityBase):
         features: ArrayLike | None = None,
     ) -> CardinalityPath:
         """Judge every member by labelled rows that fit did not see, so that `predict_set` can
-        promise an accuracy. Replaces an earlier calibration."""
+        guarantee an accuracy. Replaces an earlier calibration."""
         ranking, index = self._labelled(scores, y, unknown="miss")
         self._warn_if_seen(ranking)
         choices = list(self._choices(ranking, features))
         hits, sizes = outcomes(self.family_, ranking, index.clamp(min=0), choices)
         hits &= (index >= 0)[:, None]  # no set contains a label of no known class
-        self._judged = Judged.of(self._weights, hits, sizes)
+        self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
 
     def _member(self, cost_weight: float | None) -> int:
@@ -312,7 +312,7 @@ class CardinalityPath(CardinalityBase):
         """The index of the chosen member of the family, for each row."""
         ranking = self._ranking(scores)
         member = self._member(cost_weight)
-        return to_kind(self._choices(ranking, features)[member], ranking.kind)
+        return to_array_type(self._choices(ranking, features)[member], ranking.kind)
 
     def predict_set(
         self,
@@ -328,34 +328,34 @@ class CardinalityPath(CardinalityBase):
         Parameters
         ----------
         cost_weight : float, optional
-            The lambda; no accuracy is then promised.
+            The lambda; no accuracy is then guaranteed.
         accuracy : float, optional
-            The accuracy to promise instead, after `calibrate`, by the member that keeps it with
+            The accuracy to guarantee instead, after `calibrate`, by the member that keeps it with
             the smallest sets.
         delta : float
-            The probability, over the draw of the calibration rows, that the promise may fail.
+            The probability, over the draw of the calibration rows, that the guarantee may fail.
         """
         ranking = self._ranking(scores)
-        member, promise = self._chosen(cost_weight, accuracy, delta)
+        member, guarantee = self._chosen(cost_weight, accuracy, delta)
         choices = self._choices(ranking, features)[member]
-        return self.family_.select(ranking, choices, promise=promise)
+        return self.family_.select(ranking, choices, guarantee=guarantee)
 
     def _chosen(
         self, cost_weight: float | None, accuracy: float | None, delta: float
     ) -> tuple[int, str]:
-        """The member that an operating point stands for, and the promise in words."""
+        """The member that an operating point stands for, and the guarantee in words."""
         if accuracy is None:
             member = self._member(cost_weight)
-            return member, f"cost_weight = {self._weights[member]:g}; {NO_PROMISE}"
+            return member, f"cost_weight = {self._weights[member]:g}; {NO_GUARANTEE}"
         if cost_weight is not None:
             raise ValueError(
                 f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them says "
                 "which member to use; give one"
             )
-        if self._judged is None:
+        if self._path_calibration is None:
             raise ValueError(
-                f"accuracy = {accuracy!r} can be promised after calibrate(scores, y), with rows "
-                "that fit did not see; or give cost_weight=..., which promises none"
+                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y), with rows "
+                "that fit did not see; or give cost_weight=..., which guarantees none"
             )
-        member = self._judged.member(accuracy, delta)
-        return member, self._judged.promise(member, accuracy, delta)
+        member = self._path_calibration.member(accuracy, delta)
+        return member, self._path_calibration.guarantee(member, accuracy, delta)

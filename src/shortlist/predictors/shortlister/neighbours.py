@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import Matrix, large
+from shortlist._utils.lazy import Matrix, is_large_matrix
 from shortlist.learning.networks import Standardize
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.learning.temperature import ENOUGH, MOST
 
 SHARPNESS = 30.0
@@ -52,15 +52,15 @@ class Neighbours:
         rows = torch.sort(index, stable=True).indices
         if features.shape[1] <= MOST_FEATURES:
             self.root = _root_of_covariance(self._parts(features, index, rows), self.n_classes)
-        group = together()
-        every = group.total(len(rows))
+        group = current_group()
+        every = group.sum(len(rows))
         if every > MOST_ROWS:
             generator = torch.Generator().manual_seed(seed)
             most = MOST_ROWS * len(rows) // every
             drawn = torch.randperm(len(rows), generator=generator)[:most].sort().values
             rows = rows[drawn.to(rows.device)]
         self.directions, self.index = self._directions_of(features, rows), index[rows]
-        if group.workers > 1:
+        if group.world_size > 1:
             everyone, directions = group.gather(self.index), group.gather(self.directions)
             self.index, by_class = torch.sort(everyone, stable=True)
             self.directions = directions[by_class]
@@ -68,7 +68,7 @@ class Neighbours:
 
     def _parts(self, features: Matrix, index: Tensor, by_class: Tensor) -> Parts:
         """All rows, standardised, and their labels: sorted by these, or, of many, as they lie."""
-        if not large(features):
+        if not is_large_matrix(features):
             whole = self.standardize(features[by_class]), index[by_class]
             return lambda: [whole]
         blocks = list(row_blocks(len(features), features.shape[1]))
@@ -76,7 +76,7 @@ class Neighbours:
 
     def _directions_of(self, features: Matrix, rows: Tensor) -> Tensor:
         """The directions of some rows."""
-        if not large(features):
+        if not is_large_matrix(features):
             return self._directions(self.standardize(features[rows]))
         rising, place = torch.sort(rows)  # read as they lie, and no more than needed at a time
         found = torch.empty((len(rows), features.shape[1]), dtype=self.standardize.dtype)
@@ -110,12 +110,12 @@ def _root_of_covariance(parts: Parts, n_classes: int) -> Tensor:
     for x, index in parts():
         counted = torch.bincount(index, minlength=n_classes)
         sums, counts = sums + _sums(x, index, counted), counts + counted
-    sums, counts = together().sum(sums), together().sum(counts)
+    sums, counts = current_group().sum(sums), current_group().sum(counts)
     means = sums / counts.clamp(min=1)[:, None]
     for x, index in parts():
         within = means[index].neg_().add_(x)
         products = products + within.T @ within
-    covariance = together().sum(products) / int(counts.sum())
+    covariance = current_group().sum(products) / int(counts.sum())
     spread = covariance.diagonal().mean().clamp(min=1e-6)
     covariance *= 1 - SHRINKAGE
     covariance.diagonal().add_(SHRINKAGE * spread)
@@ -151,12 +151,12 @@ class Pool:
     ) -> Pool:
         """The exponents that give the labels the highest likelihood; `at_once`: how many rows are
         worked on at a time, if not all."""
-        group = together()
-        every = math.ceil(group.total(log_p.numel()) / ENOUGH)
+        group = current_group()
+        every = math.ceil(group.sum(log_p.numel()) / ENOUGH)
         log_p, log_q, target = log_p[::every], log_q[::every], target[::every]
         ended = None if ended is None else ended[::every]
         parts = list(row_blocks(len(target), 1, elements=at_once or len(target)))
-        count = group.total(len(target))
+        count = group.sum(len(target))
         start = torch.tensor([1.0, 0.3], dtype=torch.float64, device=log_p.device)
         free = torch.logit(start / MOST).requires_grad_()
         optimizer = torch.optim.LBFGS([free], max_iter=50, line_search_fn="strong_wolfe")

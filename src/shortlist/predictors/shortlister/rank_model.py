@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import Made, Matrix, Rows, on, side_by_side, stored
+from shortlist._utils.lazy import LazyMatrix, Matrix, RowIndex, hstack, materialize, to_device
 from shortlist._utils.progress import Show
 from shortlist.learning.networks import Residual, Stack, Standardize, from_zero, perceptron
 from shortlist.learning.settings import Training, seeded
@@ -113,7 +113,9 @@ class RankModel:
         progress: Show,
     ) -> tuple[RankModel, Matrix]:
         """The model, and the masses that it gives the rows of the fit out of fold."""
-        x, prior = (on(matrix, device) for matrix in _tables(log_p, buckets, depth, features))
+        x, prior = (
+            to_device(matrix, device) for matrix in _tables(log_p, buckets, depth, features)
+        )
         folds = draw_folds(len(x), members, settings.seed + 1).to(device)
 
         def build() -> Stack:
@@ -146,9 +148,9 @@ class RankModel:
             what="rank of the right label",
         )
         model = cls(network, buckets, depth, history)
-        if isinstance(x, Tensor) and not isinstance(log_p, Made):
+        if isinstance(x, Tensor) and not isinstance(log_p, LazyMatrix):
             return model, model._masses(x, prior, folds)
-        return model, Made(
+        return model, LazyMatrix(
             len(x),
             lambda rows: model._masses(x[rows], prior[rows], folds[rows]),
             wide=network.stack.widest,
@@ -175,16 +177,16 @@ def _tables(
 ) -> tuple[Matrix, Matrix]:
     """What the model sees of all rows, and the logarithms of the masses that it starts from."""
 
-    def made(rows: Rows) -> tuple[Tensor, Tensor]:
+    def made(rows: RowIndex) -> tuple[Tensor, Tensor]:
         part = log_p[rows]
         return rank_inputs(part, depth, None), _log(buckets.masses(part))
 
     if isinstance(log_p, Tensor):
         known, prior = made(slice(None))
     else:  # one look at each row for the two
-        wide = Made(len(log_p), lambda rows: torch.cat(made(rows), dim=1), wide=log_p.wide)
-        known, prior = stored(wide).tensor_split([2 * depth], dim=1)
-    return known if features is None else side_by_side(features, known), prior
+        wide = LazyMatrix(len(log_p), lambda rows: torch.cat(made(rows), dim=1), wide=log_p.wide)
+        known, prior = materialize(wide).tensor_split([2 * depth], dim=1)
+    return known if features is None else hstack(features, known), prior
 
 
 def rank_inputs(log_p: Tensor, depth: int, features: Tensor | None) -> Tensor:

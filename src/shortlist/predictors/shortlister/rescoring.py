@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from shortlist._utils import scratch as _scratch
-from shortlist._utils.arrays import BLOCK_ELEMENTS, Picked, row_blocks
-from shortlist._utils.lazy import Made, Matrix, Rows, on, some
+from shortlist._utils.arrays import BLOCK_ELEMENTS, RowView, row_blocks
+from shortlist._utils.lazy import LazyMatrix, Matrix, RowIndex, take_rows, to_device
 from shortlist._utils.progress import Show
 from shortlist.learning.cuda_graphs import fast_products
 from shortlist.learning.large_tables import widely_ranked
 from shortlist.learning.networks import Residual, Stack, Standardize, from_zero, perceptron
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import Training, seeded
 from shortlist.learning.temperature import ENOUGH
 from shortlist.learning.training import History, train
@@ -88,7 +88,7 @@ class Rescorer:
         standardize = Standardize.of(features)
         network = Residual(standardize, seeded(build, settings.seed), scale).to(device)
         target = target_columns(ranking, index)
-        inputs = [on(matrix, device) for matrix in (features, *_priors(ranking, kind))]
+        inputs = [to_device(matrix, device) for matrix in (features, *_priors(ranking, kind))]
         history = train(
             network,
             inputs,
@@ -105,19 +105,19 @@ class Rescorer:
         model = cls(network, kind, folds, index.to(device), n, history, settings.seed)
         with fast_products(
             device
-        ):  # for learning alone: promises are made and kept alike everywhere
+        ):  # for learning alone: guarantees are made and kept alike everywhere
             reranked = model._fit_pool(ranking, features, target.to(device))
         model.neighbours = model._neighbours(inputs[0], slice(None))
         return model, reranked
 
     def _fit_pool(self, ranking: Ranking, features: Matrix, target: Tensor) -> Ranking:
         """Weigh the two opinions; the rows of the fit by both."""
-        if not widely_ranked(ranking) and together().workers == 1:
+        if not widely_ranked(ranking) and current_group().world_size == 1:
             opinions = self._without_own_fold(ranking, features)
             self.pool = Pool.fit(*opinions, target)
             return _reranked(ranking, self.pool(*opinions))
         columns = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-        every = math.ceil(together().total(len(ranking)) * columns / ENOUGH)
+        every = math.ceil(current_group().sum(len(ranking)) * columns / ENOUGH)
         sample = torch.arange(0, len(ranking), every)
         opinions = self._without_own_fold(ranking, features, sample)
         at_once = max(1, BLOCK_ELEMENTS // columns)
@@ -181,22 +181,22 @@ class Rescorer:
         rows = torch.arange(len(self.folds), device=self.folds.device) if sample is None else sample
         for fold in range(self.network.stack.members):
             own = rows[self.folds[rows] == fold]
-            others = self._neighbours(on(features, own.device), self.folds != fold)
+            others = self._neighbours(to_device(features, own.device), self.folds != fold)
             if not len(own):
                 continue
-            x = some(features, own.to(features.device))
+            x = take_rows(features, own.to(features.device))
             yield from self._opinions(ranking[own.to(ranking.device)], x, others, fold)
 
     def _neighbours(self, features: Matrix, rows: slice | Tensor) -> Neighbours:
         """Some of the rows of the fit as neighbours."""
         neighbours = Neighbours(self.network.standardize, self.n_classes)
-        x = features if isinstance(rows, slice) else some(features, rows.nonzero()[:, 0])
+        x = features if isinstance(rows, slice) else take_rows(features, rows.nonzero()[:, 0])
         return neighbours.fit(x, self.index[rows], self.seed)
 
 
 def draw_folds(rows: int, members: int, seed: int) -> Tensor:
     """Folds of equal size, at random; of rows in several processes, in each of them."""
-    generator = torch.Generator().manual_seed(seed + (together().rank << 40))
+    generator = torch.Generator().manual_seed(seed + (current_group().rank << 40))
     return torch.randperm(rows, generator=generator) % members
 
 
@@ -220,14 +220,14 @@ def _priors(ranking: Ranking, kind: ScoreType) -> list[Matrix]:
     if not widely_ranked(ranking):
         return [t for t in _prior(ranking, slice(0, len(ranking)), kind) if t is not None]
 
-    def column(i: int) -> Made:
-        def made(rows: Rows) -> Tensor:
+    def column(i: int) -> LazyMatrix:
+        def made(rows: RowIndex) -> Tensor:
             part = ranking[rows]
             found = _prior(part, slice(0, len(part)), kind)[i]
             assert found is not None
             return found
 
-        return Made(len(ranking), made)
+        return LazyMatrix(len(ranking), made)
 
     return [column(0)] if ranking.is_dense else [column(0), column(1)]
 
@@ -247,7 +247,7 @@ def _reranked(ranking: Ranking, log_p: Tensor, rows: Tensor | None = None) -> Ra
     same = {"classes": ranking.classes, "depth": ranking.depth, "kind": ranking.kind}
     log_p = log_p.to(ranking.device)
     if ranking.is_dense:
-        dense = log_p if rows is None else Picked(log_p, rows)
+        dense = log_p if rows is None else RowView(log_p, rows)
         reranked = Ranking(dense=dense, **same)  # type: ignore[arg-type]
         reranked.rounding = ROUNDING
         return reranked

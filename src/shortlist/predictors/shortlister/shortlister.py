@@ -1,4 +1,4 @@
-"""The Shortlister: one fit, every operating point, an exact promise."""
+"""The Shortlister: one fit, every operating point, an exact guarantee."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shortlist._utils.arrays import (
     check_count,
     check_weight,
 )
-from shortlist._utils.lazy import Made, Matrix, entries, large, put_off
+from shortlist._utils.lazy import LazyMatrix, Matrix, as_lazy, gather_columns, is_large_matrix
 from shortlist._utils.progress import Show
 from shortlist._utils.warnings import warn
 from shortlist.conformal.envelope import slopes
 from shortlist.conformal.levels import AnyLevels, Levels, OwnScores
 from shortlist.costs import Cost, cost_table
 from shortlist.learning.large_tables import log_proba_of, widely_ranked
-from shortlist.learning.process_group import together
+from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import FEWEST_STEPS, Training, device_of, seed_of
 from shortlist.learning.temperature import fit_scale
 from shortlist.predictors.cost_weighted import PricedSelector
@@ -52,7 +52,7 @@ Each row is judged by one network, and the mean of several is better: more would
 
 
 class Shortlister(PricedSelector):
-    """The shortest sets for an accuracy, learned from scores and features, with a promise.
+    """The shortest sets for an accuracy, learned from scores and features, with a guarantee.
 
     Two stages learn from rows that the classifier did not train on. The first re-scores: a
     residual on the classifier's logits, learned from the features, and the labels of near rows
@@ -60,7 +60,7 @@ class Shortlister(PricedSelector):
     neighbours of new ones.) The second estimates how the right label's rank is distributed in
     each row, so that for every size the chance of a miss is known. For any lambda the set is the
     one with the smallest `miss + lambda cost(size)`; sets are nested in lambda, and rows held out
-    from both stages turn lambda into an exact promise of accuracy.
+    from both stages turn lambda into an exact guarantee of accuracy.
 
     A stage is kept only if it helps on rows that it did not learn from. With few rows, no
     features or no signal, what remains is the classifier with one temperature: the plug-in rule.
@@ -70,22 +70,22 @@ class Shortlister(PricedSelector):
     cost : "linear", "log", a table by size, or a function of the size
         "linear" keeps the mean size small.
     accuracy : float
-        What `predict_set` promises unless it is told otherwise.
+        What `predict_set` guarantees unless it is told otherwise.
     cost_weight : float, optional
-        If given, what `predict_set` uses instead: the paper's lambda, without a promise.
+        If given, what `predict_set` uses instead: the paper's lambda, without a guarantee.
     rescore : "auto", True or False
         Stage 1. "auto": if there are features and it helps.
     learn_sizes : "auto", True or False
         Stage 2. "auto": if it helps.
     calibration : float or None
-        Share of the rows of `fit` that are kept for the promise. None: all rows are learned from,
+        Share of the rows of `fit` that are kept for the guarantee. None: all rows are learned from,
         and `calibrate` will follow.
     by : None, "class" or "group"
-        Whether the promise holds over all rows, for each class, or for each group of rows.
+        Whether the guarantee holds over all rows, for each class, or for each group of rows.
     allow_empty : bool
         Whether a set may be empty. If not, each holds at least its row's first label.
     on_unreachable : "raise" or "all"
-        What to do about a promise that the calibration rows are too few for: an error, or every
+        What to do about a guarantee that the calibration rows are too few for: an error, or every
         label.
     folds : int
         Networks of each stage; each learns without its own fold of the rows.
@@ -123,8 +123,8 @@ class Shortlister(PricedSelector):
     >>> model = sl.Shortlister(max_epochs=5)
     >>> model = model.fit(h.decision_function(select.x), select.y, features=select.x)
     >>> sets = model.predict_set(h.decision_function(test.x), features=test.x, accuracy=0.95)
-    >>> sets.promise
-    'accuracy >= 0.95 promised by 275 calibration rows'
+    >>> sets.guarantee
+    'accuracy >= 0.95 guaranteed by 275 calibration rows'
     """
 
     temperature_: float
@@ -214,7 +214,7 @@ class Shortlister(PricedSelector):
     def _learn(
         self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Matrix | None
     ) -> None:
-        rows = together().total(len(ranking))
+        rows = current_group().sum(len(ranking))
         enough = rows >= FEWEST_ROWS
         rescore, learn_sizes = (_asked(getattr(self, n), n) for n in ("rescore", "learn_sizes"))
         if rescore and features is None:
@@ -229,10 +229,10 @@ class Shortlister(PricedSelector):
         cost_table(self.cost, range(1, ranking.depth + 1))
         device = device_of(self.device, index if features is None else features)
         most = 8 * BATCH
-        much = widely_ranked(ranking) or (features is not None and large(features))
-        if device.type == "cpu" and together().largest(int(much)):
+        much = widely_ranked(ranking) or (features is not None and is_large_matrix(features))
+        if device.type == "cpu" and current_group().max(int(much)):
             # Beside large scores no copies are made of features either, which follow all the same.
-            features = None if features is None else put_off(features)
+            features = None if features is None else as_lazy(features)
             widest = self.folds * max(ranking.n_classes, self.width)
             most = max(BATCH, min(most, BATCH_VALUES // widest))
         settings = self._training(rows, most)
@@ -240,7 +240,7 @@ class Shortlister(PricedSelector):
         # Logits of candidates say nothing of the labels that are not listed; how many are is known.
         says_nothing = kind == "logits" and not ranking.is_dense
         unlisted = int(torch.isinf(ranking.rank_of(index)).sum()) if says_nothing else 0
-        outside = together().total(unlisted) / (rows + 1)
+        outside = current_group().sum(unlisted) / (rows + 1)
         start = _Scored(ranking, kind, scale)
         start = start.leaving(outside) if outside else start
         rescorer, ranked = None, start
@@ -284,8 +284,8 @@ class Shortlister(PricedSelector):
             history["sizes"] = model.history
             own = buckets.of_rank(rank)
             before, after = (
-                entries(_masses(buckets, log_p), own),
-                entries(masses, own.to(masses.device)).to(own.device),
+                gather_columns(_masses(buckets, log_p), own),
+                gather_columns(masses, own.to(masses.device)).to(own.device),
             )
             if not learn_sizes and not _helps(before.log(), after.log()):
                 model = None
@@ -375,7 +375,7 @@ class Shortlister(PricedSelector):
         if self._wide_features and checked.dtype != torch.float64:
             warn(
                 f"fit saw float64 features that {checked.dtype} cannot tell apart: the accuracy "
-                "promised may not be kept; give float64 features, or scale them first"
+                "guaranteed may not be kept; give float64 features, or scale them first"
             )
         # One type and one order in memory, so that the same features are the same numbers.
         dtype = torch.float64 if self._wide_features else torch.float32
@@ -466,14 +466,14 @@ class _Scored:
         """The log-probability of each row's label; of one outside a list, that of all others."""
         log_p = self.every_log_proba()
         column = self.ranking.rank_of(index).clamp(max=log_p.shape[1] - 1).to(torch.int64)
-        return entries(log_p, column).to(torch.float64)
+        return gather_columns(log_p, column).to(torch.float64)
 
 
 def _masses(buckets: Buckets, log_p: Matrix) -> Matrix:
     """The masses of buckets in all rows."""
     if isinstance(log_p, Tensor):
         return buckets.masses(log_p)
-    return Made(len(log_p), lambda rows: buckets.masses(log_p[rows]), wide=log_p.wide)
+    return LazyMatrix(len(log_p), lambda rows: buckets.masses(log_p[rows]), wide=log_p.wide)
 
 
 def _asked(value: object, name: str) -> bool | None:
@@ -488,7 +488,7 @@ def _asked(value: object, name: str) -> bool | None:
 def _helps(before: Tensor, after: Tensor) -> bool:
     """Whether log-likelihoods of the same rows went up by more than chance."""
     gain = (after - before).to(torch.float64)
-    rows = together().total(len(gain))
-    mean = together().sum(gain.sum()) / rows
-    error = (together().sum((gain - mean).square().sum()) / (rows - 1) / rows) ** 0.5
+    rows = current_group().sum(len(gain))
+    mean = current_group().sum(gain.sum()) / rows
+    error = (current_group().sum((gain - mean).square().sum()) / (rows - 1) / rows) ** 0.5
     return bool(mean > SURE * error)
