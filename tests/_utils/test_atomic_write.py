@@ -27,10 +27,10 @@ def test_threads_that_write_the_same_path(tmp_path):
         try:
             for _ in range(20):
                 together.wait()
-                with atomic_write(target) as aside:
-                    aside.write_text(text[:5_000])
+                with atomic_write(target) as temporary:
+                    temporary.write_text(text[:5_000])
                     together.wait()
-                    with aside.open("a") as file:
+                    with temporary.open("a") as file:
                         file.write(text[5_000:])
                 assert target.read_text() in texts
         except BaseException as error:
@@ -49,31 +49,29 @@ def test_threads_that_write_the_same_path(tmp_path):
 KILLED = """
 import os, sys
 from shortlist._utils.atomic_write import atomic_write
-with atomic_write(sys.argv[1]) as aside:
-    aside.write_text("half")
+with atomic_write(sys.argv[1]) as temporary:
+    temporary.write_text("half")
     os._exit(1)
 """
 
 
-def test_what_a_killed_process_left_is_removed_but_not_what_a_live_one_writes(
-    tmp_path, monkeypatch
-):
+def test_files_of_killed_processes_are_removed_but_not_those_of_running_ones(tmp_path, monkeypatch):
     target = tmp_path / "report.html"
     subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False)
     (left,) = tmp_path.iterdir()
     mine = tmp_path / ".report.html"
     mine.write_text("mine")
-    with atomic_write(target) as aside:
+    with atomic_write(target) as temporary:
         assert not left.exists()
-        aside.write_text("outer")
-        monkeypatch.setattr(_writing, "_swept", set())  # as another process begins
+        temporary.write_text("outer")
+        monkeypatch.setattr(_writing, "_swept", set())  # As in a new process.
         with atomic_write(tmp_path / "other.html") as other:
             other.write_text("other")
     assert target.read_text() == "outer"
     assert {path.name for path in tmp_path.iterdir()} == {target.name, mine.name, "other.html"}
 
 
-def test_where_no_lock_tells_leftovers_are_removed_after_a_day(tmp_path, monkeypatch):
+def test_without_locks_abandoned_files_are_removed_after_a_day(tmp_path, monkeypatch):
     monkeypatch.setattr(_staging, "fcntl", None)
     with _staging.staging(tmp_path, "report.html", _staging.PART) as left:
         pass
@@ -81,15 +79,15 @@ def test_where_no_lock_tells_leftovers_are_removed_after_a_day(tmp_path, monkeyp
     for age, kept in ((3_600, True), (90_000, False)):
         os.utime(left, (time.time() - age,) * 2)
         monkeypatch.setattr(_writing, "_swept", set())
-        with atomic_write(tmp_path / "other.html") as aside:
-            aside.write_text("other")
+        with atomic_write(tmp_path / "other.html") as temporary:
+            temporary.write_text("other")
         assert left.exists() is kept
 
 
 def test_names_of_any_length(tmp_path):
     for name in ("a" * 255, "é" * 127, "a b\n.csv"):
-        with atomic_write(tmp_path / name) as aside:
-            aside.write_text(name)
+        with atomic_write(tmp_path / name) as temporary:
+            temporary.write_text(name)
         assert (tmp_path / name).read_text() == name
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -106,10 +104,10 @@ def test_a_folder_that_cannot_be_written_is_named_by_its_file(tmp_path, monkeypa
     assert error.value.filename == str(target)
 
 
-def test_the_lock_of_a_directory_is_free_after_its_owner(tmp_path, monkeypatch):
+def test_the_lock_of_a_directory_is_released(tmp_path, monkeypatch):
     monkeypatch.setattr(_staging, "LOCK_WAIT", 0.05)
     inside = []
-    with _staging.locked(tmp_path), _staging.locked(tmp_path):  # the second has waited enough
+    with _staging.locked(tmp_path), _staging.locked(tmp_path):  # The second times out.
         inside.append(1)
     monkeypatch.setattr(_staging, "LOCK_WAIT", 60.0)
     with _staging.locked(tmp_path):

@@ -137,7 +137,7 @@ def test_every_method_of_a_nested_selector_puts_columns_in_order() -> None:
     ],
     ids=["renamed", "missing", "extra", "twice", "all renamed"],
 )
-def test_other_columns_of_scores_are_refused(change, words: list[str], labels: str) -> None:
+def test_unknown_columns_of_scores_raise(change, words: list[str], labels: str) -> None:
     y = Y if labels == "numbers" else np.array(NAMES)[Y]
     model = lac().fit(pd.DataFrame(P, columns=NAMES), y)
     new = change(pd.DataFrame(Q, columns=NAMES))
@@ -231,7 +231,7 @@ def test_comparisons_put_columns_in_order() -> None:
             features=pd.DataFrame(KNOWN.x, columns=FEATURES),
             test=(scores, NEW.y, x), methods={"LAC": lac()}, accuracies=[0.9],
         )  # fmt: skip
-        return [one.guaranteed_size for one in result.measured]
+        return [one.guaranteed_size for one in result.measurements]
 
     scores, x = pd.DataFrame(Q, columns=NAMES), pd.DataFrame(NEW.x, columns=FEATURES)
     assert found(scores.iloc[:, MOVED], x[list("dbca")]) == found(scores, x)
@@ -268,7 +268,7 @@ def test_columns_of_features_are_put_in_order(
                 model.predict_set(Q, kind(other) if kind is plain else other)
 
 
-def test_what_differs_is_named() -> None:
+def test_errors_name_the_columns_that_differ() -> None:
     model = shortlister().fit(P, Y, pd.DataFrame(KNOWN.x, columns=FEATURES))
     new = pd.DataFrame(NEW.x, columns=FEATURES)
     with pytest.raises(ValueError, match=r"features lack 'c', which fit saw, and have 'z'"):
@@ -315,7 +315,7 @@ def test_classifiers_that_take_any_order(first: object) -> None:
             model.predict_set(other)
 
 
-def test_classifiers_of_scikit_learn_refuse_another_order() -> None:
+def test_classifiers_of_scikit_learn_reject_another_order() -> None:
     known, new = pd.DataFrame(KNOWN.x, columns=FEATURES), pd.DataFrame(NEW.x, columns=FEATURES)
     for model in (sl.ShortlistClassifier(LogisticRegression(), method=fixed()),
                   sl.LinearClassifier(max_epochs=1)):  # fmt: skip
@@ -324,7 +324,7 @@ def test_classifiers_of_scikit_learn_refuse_another_order() -> None:
             model.predict(new[list("dbca")])
 
 
-def test_a_classifier_and_a_method_put_together() -> None:
+def test_a_classifier_and_a_predictor_are_composed() -> None:
     known, new = pd.DataFrame(KNOWN.x, columns=FEATURES), pd.DataFrame(NEW.x, columns=FEATURES)
     h = make_pipeline(Careless(), LogisticRegression()).fit(known, Y)
     model = sl.ShortlistClassifier.of(h, shortlister().fit(h.predict_proba(known), Y, known))

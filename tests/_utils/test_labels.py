@@ -29,7 +29,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("names", NAMES, ids=str)
-def test_any_hashable_class_goes_round(names):
+def test_any_hashable_class_is_encoded_and_decoded(names):
     classes = Classes(3, names)
     y = [names[i] for i in (2, 0, 1, 1)]
     assert classes.encode(y).tolist() == [2, 0, 1, 1]
@@ -39,7 +39,7 @@ def test_any_hashable_class_goes_round(names):
 
 @given(st.lists(st.text(min_size=1).filter(lambda s: s == s.rstrip("\0")), unique=True, min_size=2))
 @settings(max_examples=50, deadline=None)
-def test_strings_go_round(names):
+def test_strings_are_encoded_and_decoded(names):
     classes = Classes(len(names), names)
     assert classes.encode(names).tolist() == list(range(len(names)))
     assert classes.array().tolist() == names
@@ -56,7 +56,7 @@ def test_strings_go_round(names):
         torch.tensor([2, 0, 1], dtype=torch.int16),
     ],
 )
-def test_integers_count_columns(y):
+def test_integers_are_column_indices(y):
     index = Classes(3).encode(y, rows=3)
     assert index.dtype == torch.int64
     assert index.tolist() == [2, 0, 1]
@@ -126,7 +126,7 @@ def test_classes_that_cannot_be_inferred(y, said):
         (Classes(6, list("abcdef")), ["z"], "6 classes: 'a', 'b', 'c', 'd', 'e', …"),
     ],
 )
-def test_labels_that_are_refused(classes, y, said):
+def test_invalid_labels_raise(classes, y, said):
     with pytest.raises(ValueError, match="y") as error:
         classes.encode(y)
     assert said in str(error.value)
@@ -148,20 +148,20 @@ def test_no_labels_are_no_error_by_themselves(classes):
     ("names", "said"),
     [
         (["a", "b"], "classes has 2 names, but there are 3 classes"),
-        (["a", "b", "a"], "classes must be distinct; 'a' stands there 2 times"),
+        (["a", "b", "a"], "classes must be distinct; 'a' occurs 2 times"),
         ([0.5, 1.5, 2.5], "classes holds floats (first: 0.5"),
         ([["a"], ["b"], ["c"]], "got shape (3, 1)"),
     ],
 )
-def test_classes_that_are_refused(names, said):
+def test_invalid_classes_raise(names, said):
     with pytest.raises(ValueError, match="classes") as error:
         Classes(3, names)
     assert said in str(error.value)
 
 
-def test_a_great_many_classes_are_checked_quickly():
+def test_many_classes_are_checked_quickly():
     names = [f"class {i}" for i in range(200_000)]
-    with pytest.raises(ValueError, match="'class 7' stands there 2 times"):
+    with pytest.raises(ValueError, match="'class 7' occurs 2 times"):
         Classes(200_001, [*names, "class 7"])
 
 

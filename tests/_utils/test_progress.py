@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, silence elsewhere."""
+"""Progress bars: shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def count(show: object) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal, and no waiting before the bar shows."""
-    monkeypatch.setattr(_progress, "PATIENCE_S", -1.0)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the captured stream for a terminal
+    monkeypatch.setattr(_progress, "SHOW_AFTER_S", -1.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich treats the captured stream as a terminal.
     monkeypatch.setenv("TERM", "xterm")
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_bar_says_what_and_how_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_shows_description_note_and_count(capsys: pytest.CaptureFixture[str]) -> None:
     count(True)
     out, err = capsys.readouterr()
     assert "counting" in err
     assert "second" in err
     assert "2/2" in err
-    assert out == ""  # results go there
+    assert out == ""  # Stdout is for results.
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_job_within_a_job_has_a_bar_below(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nested_task_has_a_second_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with track("outer", 2, True) as step:
         for name in ("a", "b"):
             with track(f"inner {name}", 3, True) as turn:
@@ -53,12 +53,12 @@ def test_a_job_within_a_job_has_a_bar_below(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("show", [False, 0, np.False_, "auto"])
-def test_silence(show: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bar_is_shown(show: object, capsys: pytest.CaptureFixture[str]) -> None:
     count(show)  # the captured stream is no terminal
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_short_job_shows_nothing(
+def test_a_short_task_shows_no_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -67,7 +67,7 @@ def test_a_short_job_shows_nothing(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_job_that_fails_puts_the_terminal_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_raises_restores_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with track("counting", 2, True) as step:
             step("first")
@@ -89,6 +89,6 @@ def test_without_rich_auto_is_silent_and_true_says_what_to_install(
         count(True)
 
 
-def test_another_word() -> None:
+def test_an_invalid_option_raises() -> None:
     with pytest.raises(ValueError, match="got 'sometimes'"):
         count("sometimes")

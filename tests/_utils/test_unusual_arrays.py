@@ -90,20 +90,20 @@ MASKED = {
 
 
 @pytest.mark.parametrize("name", list(MASKED))
-def test_masked_values_are_refused(name: str) -> None:
+def test_masked_values_raise(name: str) -> None:
     complaint(MASKED[name], "mask", r"row [013]\b|classes", "fill|leave|pad|drop|remove")
 
 
-def test_costs_with_a_mask_are_refused() -> None:
+def test_masked_costs_raise() -> None:
     cost = masked([0.1, 0.2, 0.3, 0.4], 2)
     complaint(lambda: sl.CardinalitySelector(cost=cost, inputs="scores").fit(SCORES, Y), "cost")
 
 
-def test_candidates_are_told_to_be_padded() -> None:
+def test_the_error_for_masked_candidates_recommends_padding() -> None:
     complaint(MASKED["candidates"], r"filled\(-1\)|-1 pads|pad .*-1")
 
 
-def test_a_mask_that_masks_nothing_is_fine() -> None:
+def test_an_empty_mask_is_accepted() -> None:
     plain = shortlister().fit(SCORES, Y, X).predict_set(SCORES, X)
     model = shortlister().fit(masked(SCORES), masked(Y), masked(X))
     assert model.predict_set(masked(SCORES), masked(X)) == plain
@@ -127,7 +127,7 @@ def test_a_mask_that_masks_nothing_is_fine() -> None:
     ],
     ids=["Int64", "str", "category", "object", "array", "arrow", "chunked"],
 )
-def test_labels_that_are_missing(y: object) -> None:
+def test_missing_labels_raise(y: object) -> None:
     complaint(lambda: lac().fit(SCORES, y), r"^y is missing in row 3\b", "leave such rows out")
     complaint(
         lambda: sl.SplitConformal("lac", by="group", accuracy=0.7).fit(SCORES, Y, groups=y),
@@ -135,13 +135,13 @@ def test_labels_that_are_missing(y: object) -> None:
     )
 
 
-def test_whole_labels_of_every_library() -> None:
+def test_complete_labels_of_every_library_are_accepted() -> None:
     expected = lac().fit(SCORES, Y).predict_set(SCORES)
     for y in (pd.Series(Y).astype("Int64"), pa.array(Y), pa.chunked_array([Y]), pd.Index(Y)):
         assert lac().fit(SCORES, y).predict_set(SCORES) == expected
 
 
-def test_scores_that_are_missing() -> None:
+def test_missing_scores_raise() -> None:
     frame = pd.DataFrame(SCORES).astype("Float64")
     frame.iloc[3, 1] = pd.NA
     complaint(lambda: lac().fit(frame, Y), "scores holds nan at row 3, column 1")
@@ -179,7 +179,7 @@ TENSORS = {
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse CSR|nested tensors|torch.quantize|deprecated)")
 @pytest.mark.parametrize("name", list(TENSORS))
-def test_tensors_of_other_kinds(name: str) -> None:
+def test_unsupported_tensors_raise(name: str) -> None:
     given, kind, cure = TENSORS[name]
     complaint(lambda: lac().fit(given, Y), "^scores", kind, cure)
     complaint(lambda: shortlister().fit(SCORES, Y, given), "^features", kind, cure)
@@ -202,7 +202,7 @@ def test_tensors_of_other_kinds(name: str) -> None:
         (np.arange(60).astype("m8[ns]"), r"timedelta64\[ns\].*astype\(str\)"),
     ],
 )
-def test_labels_of_other_kinds(y: object, words: str) -> None:
+def test_unsupported_labels_raise(y: object, words: str) -> None:
     complaint(lambda: lac().fit(SCORES, y), "^y (holds|is|must hold)", words)
     model = lac().fit(SCORES, Y)
     complaint(lambda: model.calibrate(SCORES, y), "^y", words)
@@ -223,6 +223,6 @@ def test_labels_of_other_kinds(y: object, words: str) -> None:
     ],
     ids=["fields", "record", "none", "mixed", "dates", "spans", "complex", "bytes"],
 )
-def test_numpy_arrays_of_other_kinds(given: object) -> None:
+def test_unsupported_numpy_arrays_raise(given: object) -> None:
     complaint(lambda: lac().fit(given, Y), "^scores must hold numbers; got dtype")
     complaint(lambda: shortlister().fit(SCORES, Y, given), "^features must hold numbers; got dtype")

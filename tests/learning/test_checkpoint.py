@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from shortlist.learning import checkpoint as _checkpoint
 from shortlist.learning.checkpoint import Checkpoint, fingerprint
-from shortlist.learning.networks import Residual, Stack, Standardize, from_zero, perceptron
-from shortlist.learning.settings import Training, seeded
+from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
+from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History, train
 
-SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=7, patience=2, seed=3)
+SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=7, patience=2, seed=3)
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -88,11 +88,11 @@ class Interrupted:
 def fit(
     make: Callable[[], nn.Module] = simple,
     objective: Callable[..., Tensor] = loss,
-    settings: Training = SETTINGS,
+    settings: TrainingSettings = SETTINGS,
     checkpoint: Path | None = None,
     identity: str = "",
 ) -> tuple[nn.Module, History]:
-    network = seeded(make, 0)
+    network = build_with_seed(make, 0)
     x, y = data()
     members = ["a", "b", "c"] if isinstance(network, Stack) else None
     history = train(
@@ -160,7 +160,7 @@ def test_the_best_weights_outlive_an_interruption(
     assert len(again) == len(history)
 
 
-def test_interrupted_again_and_again(tmp_path: Path) -> None:
+def test_a_training_interrupted_repeatedly_is_resumed(tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     whole, history = fit()
     for _ in range(3):
@@ -194,7 +194,7 @@ def test_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
         },
     ],
 )
-def test_another_trainings_checkpoint_is_refused_and_kept(
+def test_the_checkpoint_of_another_training_is_rejected_and_kept(
     change: dict[str, object], tmp_path: Path
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -217,7 +217,7 @@ def test_other_data_are_another_training_even_if_one_row_differs(
     else:
         y[row] = 1 - y[row]
     with pytest.raises(ValueError, match="another training"):
-        train(seeded(simple, 0), x, [y], loss, SETTINGS, checkpoint=path)
+        train(build_with_seed(simple, 0), x, [y], loss, SETTINGS, checkpoint=path)
     assert path.read_bytes() == before
 
 
@@ -234,11 +234,13 @@ def cross_fit(
     x, y = data()
 
     def build() -> Residual:
-        each = [from_zero(perceptron(4, 2, 8, 1, dropout=dropout)) for _ in range(3)]
-        return Residual(Standardize.of(x), Stack(each))
+        each = [zero_last_layer(perceptron(4, 2, 8, 1, dropout=dropout)) for _ in range(3)]
+        return Residual(Standardize.from_data(x), Stack(each))
 
-    network = seeded(build, 0)
-    settings = replace(SETTINGS, averaging=0.95, decoupled=True, max_epochs=12, learning_rate=0.1)
+    network = build_with_seed(build, 0)
+    settings = replace(
+        SETTINGS, ema_decay=0.95, decoupled_weight_decay=True, max_epochs=12, learning_rate=0.1
+    )
     history = train(
         network,
         [x, 0.1 * x[:, :2]],
@@ -297,7 +299,7 @@ def test_other_folds_or_dropout_are_another_training(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "text", "empty", "header", "foreign"])
-def test_a_damaged_or_foreign_file_is_refused_and_kept(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_file_is_rejected_and_kept(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     before = interrupt(path)
     match damage:
@@ -323,7 +325,7 @@ def test_a_folder_is_not_a_checkpoint(tmp_path: Path) -> None:
         fit(checkpoint=tmp_path)
 
 
-def test_a_write_that_fails_halfway_leaves_the_last_whole_file(
+def test_a_failed_write_keeps_the_last_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -369,7 +371,7 @@ def test_nothing_in_the_file_is_code(tmp_path: Path) -> None:
     assert set(header["__metadata__"]) == {"fingerprint", "notes"}
 
 
-def test_a_checkpoint_gives_back_what_it_got(tmp_path: Path) -> None:
+def test_a_checkpoint_loads_what_was_saved(tmp_path: Path) -> None:
     store = Checkpoint(tmp_path / "a" / "b", "print")
     assert store.load(torch.device("cpu")) is None
     tensors = {
@@ -388,7 +390,7 @@ def test_a_checkpoint_gives_back_what_it_got(tmp_path: Path) -> None:
     assert store.load(torch.device("cpu")) is None
 
 
-def test_a_fingerprint_tells_shapes_types_names_and_values_apart() -> None:
+def test_a_fingerprint_depends_on_shapes_types_names_and_values() -> None:
     x = torch.arange(12.0)
     prints = [
         fingerprint("", {"x": x}),

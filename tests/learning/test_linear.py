@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import shortlist as sl
 from shortlist.learning import linear
-from shortlist.losses import NAMES
+from shortlist.losses import loss_names
 
 DIGITS = sl.datasets.digits()
 POSTERIOR = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.25, 0.5, 0.25]])
@@ -29,7 +29,7 @@ def test_scikit_learns_own_checks(
     check(estimator)
 
 
-@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_every_loss_learns_digits(loss: str) -> None:
     h = sl.LinearClassifier(loss, learning_rate=0.003, max_epochs=12)
     h.fit(DIGITS.x[:1200], DIGITS.y[:1200])
@@ -72,7 +72,7 @@ def test_probabilities_are_the_true_posterior(
 
 
 @pytest.mark.parametrize("loss", ["mae", "constrained_exp", "squared_hinge", "hinge", "margin"])
-def test_other_losses_tell_no_probabilities_and_say_so(loss: str) -> None:
+def test_other_losses_have_no_predict_proba(loss: str) -> None:
     h = sl.LinearClassifier(loss)
     assert not hasattr(h, "predict_proba")
     with pytest.raises(AttributeError) as caught:
@@ -83,7 +83,7 @@ def test_other_losses_tell_no_probabilities_and_say_so(loss: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
-def test_coefficients_apply_to_the_features_as_they_came(scale: float) -> None:
+def test_coefficients_apply_to_unscaled_features(scale: float) -> None:
     x = (DIGITS.x * scale + 3).astype(np.float64)
     h = sl.LinearClassifier(max_epochs=3).fit(x, DIGITS.y)
     np.testing.assert_allclose(h.decision_function(x), x @ h.coef_.T + h.intercept_, atol=1e-9)
@@ -130,7 +130,7 @@ def test_features_of_every_type(dtype: type[np.number]) -> None:
     assert h.decision_function(x).dtype == (np.float64 if wide else np.float32)
 
 
-def test_the_same_seed_the_same_classifier_and_the_global_state_untouched() -> None:
+def test_the_same_seed_gives_the_same_classifier() -> None:
     state = torch.get_rng_state()
     first, again, other = (
         sl.LinearClassifier(max_epochs=2, random_state=s).fit(DIGITS.x, DIGITS.y) for s in (0, 0, 1)
@@ -148,7 +148,7 @@ def test_pickle_and_clone() -> None:
         clone(h).predict(DIGITS.x)
 
 
-def test_an_interrupted_fit_goes_on_and_looks_unfitted_until_then(
+def test_an_interrupted_fit_is_unfitted_until_it_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "h.ckpt"
@@ -182,7 +182,7 @@ def test_an_interrupted_fit_goes_on_and_looks_unfitted_until_then(
     assert h.history_.loss == whole.history_.loss
 
 
-def test_it_works_whatever_the_default_type_of_tensors() -> None:
+def test_the_default_dtype_of_torch_has_no_effect() -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

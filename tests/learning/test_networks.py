@@ -13,8 +13,8 @@ from shortlist.learning.networks import (
     Stack,
     Standardize,
     dropout_mask,
-    from_zero,
     perceptron,
+    zero_last_layer,
 )
 
 
@@ -43,7 +43,7 @@ def by_hand(stack: Stack, member: int, x: torch.Tensor) -> torch.Tensor:
     hidden=st.integers(0, 3),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_new_stack_is_its_prototype_many_times(
+def test_members_of_a_new_stack_equal_the_prototype(
     members: int, n_in: int, n_out: int, width: int, hidden: int
 ) -> None:
     prototype = perceptron(n_in, n_out, width, hidden).double()
@@ -65,7 +65,7 @@ def test_members_equal_perceptrons_evaluated_alone(hidden: int) -> None:
     assert not torch.allclose(out[0], out[1])
 
 
-def test_a_member_goes_out_and_comes_back_unchanged() -> None:
+def test_a_member_can_be_extracted_and_stacked_again() -> None:
     stack = perturbed(Stack(perceptron(5, 3, 8), 3))
     member = stack.member(1)
     again = Stack(member, 2).member(0)
@@ -86,7 +86,7 @@ def test_a_member_of_uneven_widths() -> None:
     torch.testing.assert_close(Stack(prototype, 2).member(1)(x), prototype(x))
 
 
-def test_members_do_not_touch_one_another() -> None:
+def test_members_do_not_affect_each_other() -> None:
     stack = perturbed(Stack(perceptron(5, 3, 8).double(), 3))
     out = stack(torch.randn(7, 5, dtype=torch.float64))
     out[1].square().sum().backward()
@@ -119,7 +119,7 @@ def test_a_member_draws_no_random_numbers() -> None:
         [],
     ],
 )
-def test_a_stack_refuses_what_it_would_compute_wrongly(layers: list[nn.Module]) -> None:
+def test_a_stack_rejects_unsupported_layers(layers: list[nn.Module]) -> None:
     with pytest.raises(ValueError, match="a Stack"):
         Stack(nn.Sequential(*layers), 2)
 
@@ -142,8 +142,8 @@ def test_members_start_each_as_its_own_prototype() -> None:
         perceptron(4, 4, 4, hidden=1, dropout=0.5),
     ],
 )
-def test_prototypes_of_two_shapes_make_no_stack(other: nn.Sequential) -> None:
-    with pytest.raises(ValueError, match="one shape; prototype 1 is Sequential"):
+def test_prototypes_of_different_shapes_raise(other: nn.Sequential) -> None:
+    with pytest.raises(ValueError, match="same shape; prototype 1 is Sequential"):
         Stack([perceptron(4, 4, 4, hidden=1), other])
 
 
@@ -170,7 +170,7 @@ def test_dropout_is_for_training_only() -> None:
         torch.testing.assert_close(stack(x)[i], stack.member(i)(x), rtol=1e-12, atol=1e-12)
 
 
-def test_a_member_that_drops_goes_out_and_comes_back_unchanged() -> None:
+def test_a_member_with_dropout_can_be_extracted_and_stacked_again() -> None:
     stack = perturbed(Stack(dropping(), 3))
     member = stack.member(1)
     assert [repr(layer) for layer in member] == [repr(layer) for layer in dropping()]
@@ -182,7 +182,7 @@ def test_a_member_that_drops_goes_out_and_comes_back_unchanged() -> None:
         assert torch.equal(a, b)
 
 
-def test_what_is_dropped_is_drawn_once_for_all_members() -> None:
+def test_all_members_share_a_dropout_mask() -> None:
     stack = Stack(dropping(), 2)
     x = torch.randn(50, 6, dtype=torch.float64)
     out = stack(x)
@@ -207,7 +207,7 @@ def test_dropout_leaves_the_expected_output_as_it_is(where: str) -> None:
     assert ((drawn.mean(dim=1) - expected[:, 0]).abs() < 5 * error).all()
 
 
-def test_dropout_drops_the_share_it_is_told_to() -> None:
+def test_dropout_drops_the_given_share() -> None:
     stack = Stack(perceptron(1, 1, hidden=0, input_dropout=0.3), 1)
     with torch.no_grad():
         stack.weights[0].fill_(1.0)
@@ -242,7 +242,7 @@ def test_a_dropout_mask_follows_the_global_seed() -> None:
     assert not torch.equal(draw(1), draw(2))
 
 
-def test_members_may_have_rows_of_their_own() -> None:
+def test_members_can_have_different_rows() -> None:
     stack = Stack([perceptron(5, 3, 8, hidden) for hidden in (2, 2, 2)])
     x = torch.randn(3, 11, 5)
     together = stack(x)
@@ -257,8 +257,8 @@ def test_members_may_have_rows_of_their_own() -> None:
 
 def residual(scale: float = 1.0) -> tuple[Residual, torch.Tensor, torch.Tensor]:
     x, prior = torch.randn(9, 5), torch.randn(9, 4)
-    each = [from_zero(perceptron(5, 4, 8)) for _ in range(3)]
-    return Residual(Standardize.of(x), Stack(each), scale), x, prior
+    each = [zero_last_layer(perceptron(5, 4, 8)) for _ in range(3)]
+    return Residual(Standardize.from_data(x), Stack(each), scale), x, prior
 
 
 def test_at_the_start_a_residual_is_the_scaled_prior() -> None:
@@ -277,7 +277,7 @@ def test_a_residual_adds_each_members_outputs_to_its_own_multiple_of_the_prior()
         torch.testing.assert_close(network(x, prior)[i], expected)
 
 
-def test_columns_say_which_output_stands_where() -> None:
+def test_columns_select_outputs() -> None:
     network, x, prior = residual()
     perturbed(network.stack)
     columns = torch.stack([torch.randperm(4) for _ in range(9)])[:, :2]
@@ -291,7 +291,7 @@ def test_columns_say_which_output_stands_where() -> None:
             torch.testing.assert_close(found[member, row], prior[row, :2] + picked)
 
 
-def test_a_residuals_members_do_not_touch_one_another() -> None:
+def test_members_of_a_residual_do_not_affect_each_other() -> None:
     network, x, prior = residual()
     perturbed(network.stack)
     network(x, prior)[1].square().sum().backward()
@@ -310,7 +310,7 @@ def test_the_papers_perceptron() -> None:
 
 def test_standardised_columns_have_mean_0_and_deviation_1() -> None:
     x = torch.randn(500, 3) * torch.tensor([1e-6, 1.0, 1e5]) + torch.tensor([0.0, -4.0, 1e5])
-    z = Standardize.of(x)(x).double()
+    z = Standardize.from_data(x)(x).double()
     assert z.mean(0).abs().max() < 1e-5
     assert (z.std(0, unbiased=False) - 1).abs().max() < 1e-5
 
@@ -319,14 +319,14 @@ def test_standardised_columns_have_mean_0_and_deviation_1() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_a_constant_column_becomes_zero(value: float, dtype: torch.dtype) -> None:
     x = torch.full((1000, 2), min(value, 6e4) if dtype == torch.float16 else value, dtype=dtype)
-    standardize = Standardize.of(x)
+    standardize = Standardize.from_data(x)
     assert standardize(x).abs().max() <= 1e-6 * max(1.0, abs(value))
     assert torch.equal(standardize.scale, torch.ones(2, dtype=standardize.scale.dtype))
 
 
 def test_float16_features_near_their_limit_do_not_overflow() -> None:
     x = torch.tensor([[6e4, 1.0], [6.5e4, 1.0], [5.5e4, 1.0]], dtype=torch.float16).repeat(2000, 1)
-    z = Standardize.of(x)(x)
+    z = Standardize.from_data(x)(x)
     assert z.dtype == torch.float32
     assert torch.isfinite(z).all()
     exact = (x.double() - x.double().mean(0))[:, 0] / x.double()[:, 0].std(unbiased=False)
@@ -335,13 +335,13 @@ def test_float16_features_near_their_limit_do_not_overflow() -> None:
 
 def test_a_float64_column_that_varies_little_keeps_its_variation() -> None:
     seconds = torch.arange(100, dtype=torch.float64)[:, None] + 1.7e9  # time stamps
-    z = Standardize.of(seconds)(seconds)
+    z = Standardize.from_data(seconds)(seconds)
     assert z.dtype == torch.float32
     exact = (seconds - seconds.mean()) / seconds.std(unbiased=False)
     torch.testing.assert_close(z.double(), exact, rtol=1e-6, atol=1e-6)
 
 
-def test_new_rows_are_measured_by_the_fit_rows() -> None:
-    standardize = Standardize.of(torch.tensor([[0.0], [2.0]]))
+def test_new_rows_are_standardised_with_the_statistics_of_fit() -> None:
+    standardize = Standardize.from_data(torch.tensor([[0.0], [2.0]]))
     assert standardize(torch.tensor([[5.0]])).item() == 4.0
     assert set(standardize.state_dict()) == {"mean", "scale"}

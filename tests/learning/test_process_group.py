@@ -1,4 +1,4 @@
-"""Two processes that fit one model: the same in both, and as good as one process alone."""
+"""Two processes fit one model: the same in both, and as good as in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA = sl.datasets.gaussian(9000, 0.25, n_classes=8, dimension=6, seed=5)
 LEARN, NEW = slice(0, 6000), slice(6000, 9000)
 P, X = (a.astype(np.float32) for a in (DATA.posterior, DATA.x))
 WEAK = 0.5 * np.log(P + 1e-9) + np.random.default_rng(0).standard_normal(P.shape)
-WEAK = WEAK.astype(np.float32)  # logits that the features can mend
+WEAK = WEAK.astype(np.float32)  # The features improve on these logits.
 MODELS = {
     "Shortlister": sl.Shortlister(calibration=None, max_epochs=12, progress=False),
     "no features": sl.Shortlister(calibration=None, max_epochs=6, progress=False, rescore=False),
@@ -36,11 +36,11 @@ MODELS = {
 
 
 def _fit(rank: int, port: int, folder: str) -> None:
-    """One process's part, on every second row."""
+    """Fit in one process, on about every second row."""
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", address, rank=rank, world_size=2)
-    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # not of equal size
+    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # Of different size.
     found = {}
     with use_process_group(ProcessGroup()):
         sums = current_group().sum(torch.tensor([1.0, rank]))
@@ -73,7 +73,7 @@ def alone(name: str) -> sl.SetPredictor:
     return MODELS[name].fit(WEAK[LEARN], DATA.y[LEARN], x, classes=range(8))
 
 
-def test_one_process_gets_back_what_it_gives() -> None:
+def test_a_single_process_returns_its_arguments() -> None:
     x = torch.arange(3.0)
     assert current_group().sum(x) is x
     assert current_group().gather(x) is x
@@ -91,7 +91,7 @@ def test_one_process_gets_back_what_it_gives() -> None:
     assert current_group() is not group
 
 
-def test_sums_and_rows_of_all(fitted) -> None:
+def test_collectives_use_all_processes(fitted) -> None:
     expected = ([2.0, 1.0], [[0, 0], [1, 1], [1, 1]], 7, 3, 4, "of 0")
     assert [one["collectives"] for one in fitted] == [expected, expected]
 
@@ -105,7 +105,7 @@ def test_both_processes_have_the_same_model(fitted, name) -> None:
 
 
 @pytest.mark.parametrize("name", ["Shortlister", "no features"])
-def test_it_is_as_good_as_that_of_one_process(fitted, name) -> None:
+def test_the_model_is_as_good_as_in_one_process(fitted, name) -> None:
     x = None if name == "no features" else X[NEW]
     one, two = (
         model.frontier(WEAK[NEW], DATA.y[NEW], x) for model in (alone(name), fitted[0][name])
@@ -119,10 +119,10 @@ def test_it_is_as_good_as_that_of_one_process(fitted, name) -> None:
         assert two.size_at(0.8) < 0.9 * lac.size_at(0.8)
 
 
-def test_a_path_and_a_temperature_too(fitted) -> None:
+def test_paths_and_temperatures_are_as_good_as_in_one_process(fitted) -> None:
     one, two = (
         m.frontier(WEAK[NEW], DATA.y[NEW], X[NEW]) for m in (alone("path"), fitted[0]["path"])
     )
     np.testing.assert_allclose(two.accuracy, one.accuracy, atol=0.03)
     np.testing.assert_allclose(two.mean_size, one.mean_size, rtol=0.08)
-    assert fitted[0]["LAC"].score_.scale == pytest.approx(alone("LAC").score_.scale, rel=0.05)
+    assert fitted[0]["LAC"].temperature_ == pytest.approx(alone("LAC").temperature_, rel=0.05)

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 import shortlist as sl
 from shortlist.learning import temperature as module
-from shortlist.learning.temperature import MOST, fit_temperature
+from shortlist.learning.temperature import MAX_TEMPERATURE, fit_temperature
 
 
 def minimised(logs: NDArray, target: NDArray) -> float:
@@ -23,7 +23,7 @@ def minimised(logs: NDArray, target: NDArray) -> float:
     def loss(log_t: float) -> float:
         return -log_softmax(logs / math.exp(log_t), axis=1)[np.arange(len(logs)), target].mean()
 
-    limit = math.log(MOST)
+    limit = math.log(MAX_TEMPERATURE)
     return math.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x)
 
 
@@ -57,7 +57,9 @@ def test_logits_of_any_range(spread):
     """No logit is cut off, however far below the best."""
     scores, y = draw(3000, seed=3)
     found = fit_temperature(spread * scores, y)
-    assert found == pytest.approx(min(spread * fit_temperature(scores, y), MOST), rel=1e-3)
+    assert found == pytest.approx(
+        min(spread * fit_temperature(scores, y), MAX_TEMPERATURE), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("kind", ["proba", "log_proba"])
@@ -82,7 +84,7 @@ def test_candidates_have_one_more_label(kind):
     assert found == pytest.approx(minimised(logs, target), rel=1e-3)
 
 
-def test_candidates_that_are_logits_say_nothing_of_other_labels():
+def test_logits_of_candidates_ignore_rows_with_other_labels():
     scores, y = draw(3000, 12, seed=5, temperature=2.0)
     lists = ragged(scores, depth=4)
     ranking = sl.Ranking.from_candidates(**lists)
@@ -96,7 +98,7 @@ def test_candidates_that_are_logits_say_nothing_of_other_labels():
     assert fit_temperature(ranking[~listed], y[~listed], "logits") == 1.0
 
 
-def test_padding_is_no_label_at_any_temperature():
+def test_padding_has_no_probability_at_any_temperature():
     """Lists of two among lists of fifty have the temperature that they have alone."""
     rng = np.random.default_rng(0)
     scores = np.sort(rng.normal(size=(2000, 2)) * 20, axis=1)[:, ::-1]
@@ -117,8 +119,8 @@ def test_padding_is_no_label_at_any_temperature():
 def test_where_the_likelihood_has_no_maximum():
     scores, _ = draw(500, seed=6)
     right, wrong = scores.argmax(axis=1), scores.argmin(axis=1)
-    assert 1 / MOST * (1 - 1e-9) <= fit_temperature(scores, right) < 0.2
-    assert 5 < fit_temperature(scores, wrong) <= MOST * (1 + 1e-9)
+    assert 1 / MAX_TEMPERATURE * (1 - 1e-9) <= fit_temperature(scores, right) < 0.2
+    assert 5 < fit_temperature(scores, wrong) <= MAX_TEMPERATURE * (1 + 1e-9)
     assert math.isfinite(fit_temperature(np.zeros((50, 3)), np.zeros(50, dtype=int)))
     assert math.isfinite(fit_temperature(np.eye(3), [0, 1, 2]))
     assert math.isfinite(fit_temperature(np.eye(3), [1, 2, 0]))
@@ -130,13 +132,13 @@ def test_one_row():
     assert fit_temperature([[2.0, 0.0, 0.0]], [1]) > 1
 
 
-def test_of_many_rows_some_are_looked_at(monkeypatch):
+def test_many_rows_are_subsampled(monkeypatch):
     scores, y = draw(4000, seed=7, temperature=1.5)
     scores[1::4], y[1::4] = 1e3, 0  # rows that would spoil it
     scores[2::4], y[2::4] = 1e3, 0
     scores[3::4], y[3::4] = 1e3, 0
     expected = fit_temperature(scores[::4], y[::4])
-    monkeypatch.setattr(module, "ENOUGH", 4000 * 8 // 4)
+    monkeypatch.setattr(module, "MAX_SCORES", 4000 * 8 // 4)
     assert fit_temperature(scores, y) == expected
 
 

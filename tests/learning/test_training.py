@@ -13,10 +13,15 @@ from torch import Tensor, nn
 
 from shortlist.learning import training
 from shortlist.learning.networks import Stack, perceptron
-from shortlist.learning.settings import Training, device_of, seed_of, seeded
+from shortlist.learning.settings import (
+    TrainingSettings,
+    build_with_seed,
+    resolve_device,
+    resolve_seed,
+)
 from shortlist.learning.training import train
 
-SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
+SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
 WEIGHTS = [1.0, 0.2, 3.0]
 """What tells the members of a stack apart here: how much the second class counts."""
 
@@ -30,7 +35,7 @@ def data(rows: int = 130) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def network(seed: int = 0) -> nn.Sequential:
-    return seeded(lambda: perceptron(4, 2, 8).double(), seed)
+    return build_with_seed(lambda: perceptron(4, 2, 8).double(), seed)
 
 
 def plain(outputs: Tensor, y: Tensor, *ids: Tensor, weight: float = 1.0) -> Tensor:
@@ -62,13 +67,13 @@ class Recorder:
 def plain_loop(
     module: nn.Module,
     batches: Sequence[Tensor],
-    settings: Training,
+    settings: TrainingSettings,
     objective: Callable[..., Tensor] = plain,
     after: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Adam as everyone writes it; gives the gradients' norms before clipping."""
     x, y, _ = data()
-    adam = (torch.optim.AdamW if settings.decoupled else torch.optim.Adam)(
+    adam = (torch.optim.AdamW if settings.decoupled_weight_decay else torch.optim.Adam)(
         module.parameters(),
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
@@ -113,14 +118,16 @@ def test_it_is_adam_with_l2(weight_decay: float) -> None:
     assert differ(trained, network())
 
 
-def test_decoupled_it_is_adamw() -> None:
-    settings = replace(SETTINGS, weight_decay=0.5, validation_fraction=0.0, decoupled=True)
+def test_decoupled_weight_decay_is_adamw() -> None:
+    settings = replace(
+        SETTINGS, weight_decay=0.5, validation_fraction=0.0, decoupled_weight_decay=True
+    )
     x, y, ids = data()
     trained, reference, coupled, recorder = network(), network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
     plain_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
-    plain_loop(coupled, recorder.batches, replace(settings, decoupled=False))
+    plain_loop(coupled, recorder.batches, replace(settings, decoupled_weight_decay=False))
     with pytest.raises(AssertionError):
         assert_close(coupled, reference, 1e-2)
 
@@ -206,7 +213,7 @@ def dropout(seed: int = 0) -> nn.Sequential:
         layers = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2)]
         return nn.Sequential(*layers).double()
 
-    return seeded(build, seed)
+    return build_with_seed(build, seed)
 
 
 @pytest.mark.parametrize("make", [network, dropout])
@@ -223,7 +230,7 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit(make: Callable[[], nn.
     assert differ(first, other)
 
 
-def test_the_global_random_states_are_left_alone() -> None:
+def test_the_global_random_states_are_restored() -> None:
     x, y, _ = data()
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     train(dropout(), x, [y], plain, SETTINGS)
@@ -233,29 +240,29 @@ def test_the_global_random_states_are_left_alone() -> None:
     assert random.getstate() == states[2]
 
 
-def test_seeded_builds_the_same_network_again_and_another_from_another_seed() -> None:
+def test_build_with_seed_depends_on_the_seed_alone() -> None:
     assert not differ(network(7), network(7))
     assert differ(network(7), network(8))
 
 
-def test_seeds_are_what_scikit_learn_takes_for_one() -> None:
-    assert seed_of(3) == 3 == seed_of(np.int64(3))
-    assert seed_of(np.random.RandomState(4)) == seed_of(np.random.RandomState(4))
-    assert 0 <= seed_of(None) < 2**31
+def test_seeds_are_those_of_scikit_learn() -> None:
+    assert resolve_seed(3) == 3 == resolve_seed(np.int64(3))
+    assert resolve_seed(np.random.RandomState(4)) == resolve_seed(np.random.RandomState(4))
+    assert 0 <= resolve_seed(None) < 2**31
     with pytest.raises(ValueError, match="got -1"):
-        seed_of(-1)
+        resolve_seed(-1)
     with pytest.raises(ValueError, match="'abc'"):
-        seed_of("abc")
+        resolve_seed("abc")
 
 
-def test_auto_trains_where_the_inputs_are() -> None:
-    assert device_of("auto", torch.zeros(1, device="meta")) == torch.device("meta")
-    assert device_of("cpu", torch.zeros(1, device="meta")) == torch.device("cpu")
+def test_auto_is_the_device_of_the_inputs() -> None:
+    assert resolve_device("auto", torch.zeros(1, device="meta")) == torch.device("meta")
+    assert resolve_device("cpu", torch.zeros(1, device="meta")) == torch.device("cpu")
 
 
 # Early stopping
 
-OVERFITTING = Training(
+OVERFITTING = TrainingSettings(
     learning_rate=0.05, batch_size=16, max_epochs=40, patience=3, validation_fraction=0.3
 )
 
@@ -299,7 +306,7 @@ def test_a_stacks_members_stop_where_they_would_have_stopped_alone() -> None:
     assert len(together) == max(ends)
 
 
-def test_with_fewer_than_ten_rows_to_hold_out_all_train_to_the_end() -> None:
+def test_fewer_than_ten_validation_rows_are_trained_on() -> None:
     x, y, ids = data(94)
     recorder = Recorder()
     history = train(network(), x, [y, ids], recorder, replace(SETTINGS, patience=1))
@@ -310,7 +317,7 @@ def test_with_fewer_than_ten_rows_to_hold_out_all_train_to_the_end() -> None:
     assert history.best_epoch == [SETTINGS.max_epochs - 1]
 
 
-def test_a_row_is_left_to_train_on() -> None:
+def test_at_least_one_row_is_trained_on() -> None:
     x, y, ids = data(30)
     recorder = Recorder()
     train(network(), x, [y, ids], recorder, replace(SETTINGS, validation_fraction=0.999))
@@ -345,8 +352,8 @@ def test_one_row_is_enough() -> None:
 # The running average of the weights
 
 
-def test_without_held_out_rows_the_average_is_what_is_left() -> None:
-    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.9)
+def test_without_validation_rows_the_average_is_kept() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, ema_decay=0.9)
     x, y, ids = data()
     trained, reference, recorder = network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
@@ -368,8 +375,8 @@ def test_without_held_out_rows_the_average_is_what_is_left() -> None:
         assert not torch.allclose(p, last, rtol=1e-3)
 
 
-def test_after_the_first_steps_a_step_keeps_its_share_of_the_average() -> None:
-    settings = replace(SETTINGS, validation_fraction=0.0, averaging=0.3)
+def test_after_the_first_steps_the_decay_is_constant() -> None:
+    settings = replace(SETTINGS, validation_fraction=0.0, ema_decay=0.3)
     x, y, ids = data()
     trained, reference, recorder = network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
@@ -387,7 +394,7 @@ def test_after_the_first_steps_a_step_keeps_its_share_of_the_average() -> None:
 
 
 @pytest.mark.parametrize("members", [None, ["a", "b", "c"]])
-def test_averaged_weights_are_judged_and_kept_and_training_goes_on_without_them(
+def test_averaged_weights_are_evaluated_and_kept_but_not_trained(
     members: list[str] | None,
 ) -> None:
     x, y, ids = data()
@@ -397,7 +404,7 @@ def test_averaged_weights_are_judged_and_kept_and_training_goes_on_without_them(
         return network() if members is None else Stack(network(), 3)
 
     averaged, usual, recorder = fresh(), fresh(), Recorder(objective)
-    settings = replace(OVERFITTING, averaging=0.9)
+    settings = replace(OVERFITTING, ema_decay=0.9)
     history = train(averaged, x, [y, ids], recorder, settings, members=members)
     other = train(usual, x, [y, ids], Recorder(objective), OVERFITTING, members=members)
     common = min(len(history), len(other))
@@ -410,7 +417,7 @@ def test_averaged_weights_are_judged_and_kept_and_training_goes_on_without_them(
     np.testing.assert_allclose(losses.numpy(), best, rtol=1e-12)
 
 
-def test_an_error_while_averaged_weights_are_judged_leaves_the_others() -> None:
+def test_an_error_during_validation_restores_the_weights() -> None:
     x, y, ids = data()
     recorder = Recorder()
 
@@ -419,7 +426,7 @@ def test_an_error_while_averaged_weights_are_judged_leaves_the_others() -> None:
             raise KeyboardInterrupt
         return recorder(outputs, labels, rows)
 
-    trained, reference, settings = network(), network(), replace(OVERFITTING, averaging=0.9)
+    trained, reference, settings = network(), network(), replace(OVERFITTING, ema_decay=0.9)
     with pytest.raises(KeyboardInterrupt):
         train(trained, x, [y, ids], objective, settings)
     plain_loop(reference, recorder.batches, settings)
@@ -446,11 +453,11 @@ def crossed() -> Stack:
     return Stack([network(j) for j in range(3)])
 
 
-@pytest.mark.parametrize("averaging", [0.0, 0.9])
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
 @pytest.mark.parametrize("member", [0, 1, 2])
-def test_a_member_never_learns_from_its_own_fold(member: int, averaging: float) -> None:
+def test_a_member_never_learns_from_its_own_fold(member: int, ema_decay: float) -> None:
     # One epoch of many steps: whatever the own fold says, its weights are kept.
-    settings = replace(SETTINGS, max_epochs=1, fewest_steps=40, averaging=averaging)
+    settings = replace(SETTINGS, max_epochs=1, min_steps_per_epoch=40, ema_decay=ema_decay)
     x, y, _ = data()
     own = in_fold == member
     poisoned, lies = x.clone(), y.clone()
@@ -477,7 +484,9 @@ def test_every_row_is_learned_from_by_all_members_but_one() -> None:
         assert torch.equal(judged[j].unique(), ids[in_fold == j])
 
 
-def test_judging_takes_any_number_of_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_validation_loss_does_not_depend_on_its_batch_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x, y, _ = data()
     uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
     found = []
@@ -489,7 +498,7 @@ def test_judging_takes_any_number_of_rows_at_a_time(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(found[2], found[0], rtol=1e-12)
 
 
-def test_a_member_of_a_cross_fit_stops_by_its_own_fold() -> None:
+def test_a_member_stops_early_on_its_own_fold() -> None:
     x, y, _ = data()
     stack = crossed()
     history = train(stack, x, [y], by_row, OVERFITTING, members=NAMES, folds=in_fold)
@@ -573,23 +582,23 @@ def test_a_loss_that_is_not_finite_names_the_member(value: float) -> None:
     assert "epoch 2" in str(caught.value)  # 20 batches: two epochs of eight and one look each
 
 
-def test_a_single_network_is_named_too() -> None:
+def test_a_loss_that_is_not_finite_names_the_network() -> None:
     x, y, _ = data()
     with pytest.raises(FloatingPointError, match="of the selector became nan in epoch 0"):
-        train(network(), x, [y], lambda o, t: plain(o, t) * torch.nan, SETTINGS, what="selector")
+        train(network(), x, [y], lambda o, t: plain(o, t) * torch.nan, SETTINGS, name="selector")
 
 
-def test_a_held_out_loss_that_is_not_finite_is_an_error_too() -> None:
+def test_a_validation_loss_that_is_not_finite_raises() -> None:
     x, y, _ = data()
 
     def objective(outputs: Tensor, labels: Tensor) -> Tensor:
         return plain(outputs, labels) * (1 if torch.is_grad_enabled() else torch.inf)
 
-    with pytest.raises(FloatingPointError, match="held-out loss of the network became inf"):
+    with pytest.raises(FloatingPointError, match="validation loss of the network became inf"):
         train(network(), x, [y], objective, SETTINGS)
 
 
-def test_weights_that_the_last_step_ruins_are_an_error_too() -> None:
+def test_weights_that_are_not_finite_after_the_last_step_raise() -> None:
     x, y, _ = data(10)
 
     def steep(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -599,7 +608,7 @@ def test_weights_that_the_last_step_ruins_are_an_error_too() -> None:
         train(network(), x, [y], steep, replace(SETTINGS, max_epochs=1))
 
 
-def test_a_member_that_has_stopped_disturbs_nobody_whatever_becomes_of_it() -> None:
+def test_a_member_that_has_stopped_does_not_affect_the_others() -> None:
     x, y, _ = data()
     epochs = []
 
@@ -623,12 +632,12 @@ def test_a_member_that_has_stopped_disturbs_nobody_whatever_becomes_of_it() -> N
 # What cannot be trained
 
 
-def test_no_rows() -> None:
+def test_no_rows_raise() -> None:
     with pytest.raises(ValueError, match="no rows"):
         train(network(), torch.zeros(0, 4), [torch.zeros(0)], plain, SETTINGS)
 
 
-def test_no_parameters() -> None:
+def test_no_parameters_raise() -> None:
     x, y, _ = data()
     with pytest.raises(ValueError, match=r"Tanh.*requires a gradient"):
         train(nn.Tanh(), x, [y], plain, SETTINGS)
@@ -657,16 +666,16 @@ def test_frozen_layers_stay_as_they_are() -> None:
         ("validation_fraction", 1.0),
         ("validation_fraction", -0.1),
         ("clip_norm", 0.0),
-        ("averaging", 1.0),
-        ("averaging", -0.5),
+        ("ema_decay", 1.0),
+        ("ema_decay", -0.5),
     ],
 )
-def test_settings_that_make_no_sense(name: str, value: float) -> None:
+def test_invalid_settings_raise(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
         replace(SETTINGS, **{name: value})
 
 
-def test_an_epoch_of_little_data_takes_the_steps_it_was_told_to() -> None:
+def test_an_epoch_of_few_rows_takes_the_minimum_number_of_steps() -> None:
     seen: list[int] = []
 
     def objective(outputs: Tensor, y: Tensor) -> Tensor:
@@ -674,7 +683,9 @@ def test_an_epoch_of_little_data_takes_the_steps_it_was_told_to() -> None:
         return (outputs[:, 0] - y).square().mean()
 
     x, y = torch.randn(25, 3), torch.randn(25)
-    settings = Training(batch_size=10, fewest_steps=8, max_epochs=1, validation_fraction=0)
+    settings = TrainingSettings(
+        batch_size=10, min_steps_per_epoch=8, max_epochs=1, validation_fraction=0
+    )
     history = train(nn.Linear(3, 1), x, [y], objective, settings)
     assert settings.passes(25) == 3  # three batches a pass
     assert seen == [10, 10, 5] * 3

@@ -1,1 +1,1 @@
-"""Building blocks that know nothing of prediction sets: arrays, labels, files, progress."""
+"""Utilities that do not depend on prediction sets: arrays, validation, labels, files, progress."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written aside, then moved into place."""
+"""Write files atomically: to a temporary name first, then renamed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from pathlib import Path
 from shortlist._utils.staging import PART, is_staging, move, staging, sweep, sync_directory
 
 _swept: set[str] = set()
-"""Directories that this process has searched for leftovers: once is enough."""
+"""Directories in which this process has already looked for abandoned files."""
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to, which becomes `path` in one step when all is written.
+    """Yield a temporary path, which replaces `path` in one step at the end of the block.
 
-    Missing folders are made. If anything fails, `path` stays as it was, and nothing is left
-    beside it. Several threads or processes may write the same path: the last one's file stays.
+    Missing folders are created. If the block raises, `path` is unchanged and no temporary file
+    remains. If several threads or processes write the same path, the last one wins.
 
+    Parameters
+    ----------
+    path : path-like
+        File to write.
+
+    Yields
+    ------
+    Path
+        File to write to, with the same name in a temporary folder.
+
+    Examples
+    --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     with atomic_write(f"{folder}/new/numbers.txt") as aside:
-    ...         _ = aside.write_text("1 2 3")
+    ...     with atomic_write(f"{folder}/new/numbers.txt") as temporary:
+    ...         _ = temporary.write_text("1 2 3")
     ...     Path(f"{folder}/new/numbers.txt").read_text()
     '1 2 3'
     """
@@ -32,11 +44,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     _sweep_once(target.parent)
     try:
         with staging(target.parent, target.name, PART) as folder:
-            # The name stays: some writers choose the format by its ending.
-            aside = folder / target.name
-            yield aside
-            _flush(aside)
-            move(aside, target)
+            # Some writers choose the format by the ending of the name.
+            temporary = folder / target.name
+            yield temporary
+            _sync_file(temporary)
+            move(temporary, target)
             sync_directory(target.parent)
     except OSError as error:
         if not _is_inside_staging(error.filename):
@@ -45,7 +57,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file and have the disk hold its content."""
+    """Write a new file and wait until its content is on the disk."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -53,6 +65,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def _sweep_once(folder: Path) -> None:
+    """Remove abandoned files from a folder, the first time that this process writes to it."""
     key = os.path.abspath(folder)
     if key not in _swept:
         _swept.add(key)
@@ -60,14 +73,14 @@ def _sweep_once(folder: Path) -> None:
 
 
 def _is_inside_staging(filename: object) -> bool:
-    """Whether a path is a staging directory, or a file in one: the caller knows neither."""
+    """Return whether a path is a staging directory or a file in one, unknown to the caller."""
     if not isinstance(filename, str):
         return False
     path = Path(filename)
     return is_staging(path.name) or is_staging(path.parent.name)
 
 
-def _flush(path: Path) -> None:
-    """Have the disk hold the file's content before its name, whatever happens to the power."""
+def _sync_file(path: Path) -> None:
+    """Wait until the content is on the disk, so that a power cut never leaves an empty file."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())

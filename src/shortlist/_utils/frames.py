@@ -1,7 +1,7 @@
-"""Frames: columns that have names, matched with those of fit and put in their order.
+"""Match the columns of data frames by name, and reorder them as they were in fit.
 
-A name is compared by its text, so that the column "2" of a CSV file is the class 2. Columns that
-are numbered 0, 1, 2, … in this order have no names: that is what a frame of a plain array has.
+Names are compared as text, so that the column "2" of a CSV file is the class 2. Columns that are
+numbered 0, 1, 2, … in order count as unnamed, because a frame made from an array has them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-SHOWN = 3
-"""So many names are listed in a message."""
+MAX_NAMES_SHOWN = 3
+"""Maximum number of names listed in a message."""
 
 
 def frame_columns(x: object) -> list[object] | None:
@@ -23,12 +23,12 @@ def frame_columns(x: object) -> list[object] | None:
     Parameters
     ----------
     x : object
-        A frame of pandas, Polars or Arrow, or anything.
+        Frame of pandas, Polars or Arrow, or any other object.
 
     Returns
     -------
     list or None
-        Names as they are, of any type.
+        Names, of any type.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def frame_columns(x: object) -> list[object] | None:
     >>> frame_columns(pd.DataFrame({"a": [1.0], 7: [2.0]}))
     ['a', 7]
     """
-    names = getattr(x, "column_names", None)  # Arrow's columns are the values themselves
+    names = getattr(x, "column_names", None)  # Arrow's `columns` are the values.
     names = getattr(x, "columns", None) if not isinstance(names, list) else names
     if names is None or callable(names) or isinstance(x, type):
         return None
@@ -44,7 +44,7 @@ def frame_columns(x: object) -> list[object] | None:
 
 
 def are_numbered(names: Sequence[object]) -> bool:
-    """Whether columns are numbered from 0 in order, which says nothing of them.
+    """Return whether columns are numbered 0, 1, 2, … in order, and so have no names.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def are_numbered(names: Sequence[object]) -> bool:
 
 
 def column_names(x: object) -> list[str] | None:
-    """Return the names of a frame's columns as text, or None if it is no frame or has no names.
+    """Return the names of a frame's columns as text, or None without names.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def whole_numbers(names: Sequence[object]) -> list[int] | None:
     >>> whole_numbers(["2", 0, "10"]), whole_numbers(["01", "2"])
     ([2, 0, 10], None)
     """
-    found = []
+    numbers = []
     for name in names:
         if isinstance(name, bool) or not isinstance(name, int | str):
             return None
@@ -88,43 +88,42 @@ def whole_numbers(names: Sequence[object]) -> list[int] | None:
             return None
         if str(number) != str(name):
             return None
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
-def check_distinct(names: Sequence[object], what: str, verb: str = "have") -> None:
-    """Raise if two columns have one name."""
+def check_distinct(names: Sequence[object], owner: str, verb: str = "have") -> None:
+    """Raise if two columns have the same name."""
     name, times = max(Counter(map(str, names)).items(), key=itemgetter(1), default=("", 0))
     if times > 1:
-        raise ValueError(f"{what} {verb} two columns named {name!r}; leave one of them out")
+        raise ValueError(f"{owner} {verb} two columns named {name!r}; leave one of them out")
 
 
 def column_order(
-    names: Sequence[object], known: Sequence[object], what: str, *, strict: bool = True
+    names: Sequence[object], known: Sequence[object], owner: str, *, strict: bool = True
 ) -> list[int] | None:
-    """Return where each known column is among the names; None if they are in order.
+    """Return the position of each known column among the names; None if they are in order.
 
     Parameters
     ----------
     names : sequence
-        The names of a frame's columns.
+        Names of the columns of a frame.
     known : sequence
-        The names that fit saw, or the classes.
-    what : str
-        What the frame holds, for messages.
+        Names in fit, or the classes.
+    owner : str
+        What the frame contains, for messages.
     strict : bool, default=True
-        Whether names that have nothing in common with the known ones are an error. If not, they
-        say nothing.
+        Raise if no name is known. If False, such names are ignored.
 
     Returns
     -------
     list of int or None
-        Places, for columns in the order of the known ones.
+        Positions, in the order of the known columns.
 
     Raises
     ------
     ValueError
-        If a column is missing, unknown, or there twice.
+        If a column is missing, unknown or duplicated.
 
     Examples
     --------
@@ -134,45 +133,47 @@ def column_order(
     text, wanted = [str(name) for name in names], [str(name) for name in known]
     if text == wanted:
         return None
-    place, asked = {name: i for i, name in enumerate(text)}, set(wanted)
-    missing = [name for name in wanted if name not in place]
-    strange = [name for name in text if name not in asked]
-    if not missing and not strange and len(text) == len(wanted):
-        return [place[name] for name in wanted]
+    position = {name: i for i, name in enumerate(text)}
+    missing = [name for name in wanted if name not in position]
+    unknown = [name for name in text if name not in set(wanted)]
+    if not missing and not unknown and len(text) == len(wanted):
+        return [position[name] for name in wanted]
     if are_numbered(names) or (not strict and len(missing) == len(wanted)):
         return None
-    check_distinct(names, what)
-    lack = f"lack {_few(missing)}, which fit saw" if missing else ""
-    have = f"have {_few(strange)}, which fit did not see" if strange else ""
-    both = ", and ".join(part for part in (lack, have) if part)
-    raise ValueError(f"{what} {both}; give the columns of fit, in any order")
+    check_distinct(names, owner)
+    lack = f"lack {_format_names(missing)}, which fit saw" if missing else ""
+    have = f"have {_format_names(unknown)}, which fit did not see" if unknown else ""
+    problem = ", and ".join(part for part in (lack, have) if part)
+    raise ValueError(f"{owner} {problem}; give the columns of fit, in any order")
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:SHOWN])) + (", …" if len(names) > SHOWN else "")
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + (
+        ", …" if len(names) > MAX_NAMES_SHOWN else ""
+    )
 
 
-def match_columns(x: object, known: Sequence[str] | None, what: str) -> object:
-    """Return a frame with its columns in the order of fit, and anything else as it is.
+def match_columns(x: object, known: Sequence[str] | None, owner: str) -> object:
+    """Return a frame with its columns in the order of fit, and other objects unchanged.
 
     Parameters
     ----------
     x : object
-        A frame, or anything.
+        Frame, or any other object.
     known : sequence of str or None
-        The names that fit saw; None if it saw none. Numbers are then the places themselves.
-    what : str
-        What the frame holds, for messages.
+        Names in fit. If None, names that are numbers are column positions.
+    owner : str
+        What the frame contains, for messages.
 
     Returns
     -------
     object
-        The same object if nothing has to be moved.
+        The same object if its columns are in order.
 
     Raises
     ------
     ValueError
-        If a column is missing, unknown, or there twice.
+        If a column is missing, unknown or duplicated.
 
     Examples
     --------
@@ -188,12 +189,12 @@ def match_columns(x: object, known: Sequence[str] | None, what: str) -> object:
         if numbers is None or sorted(numbers) != list(range(len(numbers))):
             return x
         known = [str(i) for i in range(len(numbers))]
-    order = column_order(names, known, what)
+    order = column_order(names, known, owner)
     return x if order is None else take_columns(x, order)
 
 
 def take_columns(x: object, order: Sequence[int]) -> object:
-    """Return some columns of a frame, by their places."""
+    """Return some columns of a frame, by position."""
     if hasattr(x, "iloc"):
         return x.iloc[:, list(order)]
     names = frame_columns(x) or []
@@ -205,19 +206,19 @@ def take_columns(x: object, order: Sequence[int]) -> object:
 def classes_of_columns(
     names: Sequence[object], y: NDArray[np.generic]
 ) -> list[object] | NDArray[np.generic] | None:
-    """Return the classes that columns of scores name, or None if labels count the columns.
+    """Return the classes that score columns are named after, or None if labels are positions.
 
     Parameters
     ----------
     names : sequence
-        The names of the columns.
+        Names of the columns.
     y : ndarray
-        The labels of the rows.
+        Labels of the rows.
 
     Returns
     -------
     list or ndarray or None
-        The classes, in the order of the columns.
+        Classes, in the order of the columns.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def classes_of_columns(
     if all(isinstance(name, str) for name in names):
         return list(names)
     labels = set(y.tolist())
-    if labels <= set(text):  # the columns 0, 1, …, 10 are not in the order of their texts
+    if labels <= set(text):  # Labels "0", "1", …, "10" sort differently from the columns.
         return list(text)
     return list(names) if labels <= set(names) else None
 
@@ -248,14 +249,19 @@ def check_classes(names: Sequence[object], classes: Sequence[object]) -> None:
     Parameters
     ----------
     names : sequence
-        The names of the columns.
+        Names of the columns.
     classes : sequence
-        The classes that someone gave for them. Where none is a column's name, they rename columns.
+        Classes given by the user. If none is a column's name, they rename the columns.
+
+    Raises
+    ------
+    ValueError
+        If some classes are names of columns, but in another order or not all.
     """
     text, given = [str(name) for name in names], [str(name) for name in classes]
     if text == given or are_numbered(names) or not set(text) & set(given):
         return
     raise ValueError(
-        f"the scores' columns are {list(names)}, but classes = {list(classes)}; leave classes out, "
-        "or give it in that order"
+        f"the columns of the scores are {list(names)}, but classes = {list(classes)}; "
+        "leave classes out, or give it in that order"
     )

@@ -1,4 +1,4 @@
-"""Labels: from the user's own classes to column indices, and back."""
+"""Encode labels as column indices, and decode them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.array_checks import check_present, check_tensor
 from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_present, check_tensor
 from shortlist._utils.warnings import warn
 
 Label = object
-LONGEST = 40
-"""So many letters of a label are repeated in a message."""
+MAX_LABEL_CHARS = 40
+"""Characters of a label that are repeated in a message."""
 
 
 def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
-    """Labels as a one-dimensional array: integers, strings, or objects (any hashable)."""
+    """Return labels as a one-dimensional array of integers, strings or other hashable objects.
+
+    Parameters
+    ----------
+    y : object
+        One label for each row.
+    name : str, default="y"
+        Name of the argument, for error messages.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Labels.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label for each row, a label is missing, or labels are floats, complex
+        numbers, records or times that Python cannot represent.
+    """
     if isinstance(y, Tensor):
         check_tensor(y, name)
-        # NumPy has no bfloat16; floats are refused below in any case.
+        # NumPy has no bfloat16. Floats are rejected below.
         plain = y.detach().float() if y.is_floating_point() else y.detach()
         array: NDArray[np.generic] = plain.cpu().numpy()
     elif isinstance(y, list | tuple) and _needs_objects(y):
@@ -36,9 +55,9 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
         except ValueError as error:
             raise ValueError(f"{name} must be one label for each row: {error}") from error
     if array.shape == (0,):
-        return np.empty(0, dtype=np.int64)  # nothing says what kind of label is missing
+        return np.empty(0, dtype=np.int64)  # No value tells the type of the labels.
     if array.ndim != 1:
-        raise _not_one_each(name, array.shape)
+        raise _shape_error(name, array.shape)
     if array.dtype.kind == "f":
         numbers = array.astype(np.float64)
         whole = bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
@@ -46,53 +65,64 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
             f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
             f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
         )
-    # Python has no times as fine as nanoseconds: NumPy gives their counts, which are no labels.
-    counts = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
-    if array.dtype.kind in "cV" or counts:
-        cure = f": {name}.astype(str)?" if counts else ""
-        names = array.dtype.names
-        kind = array.dtype if names is None else f"records with the fields {', '.join(names)}"
+    # NumPy converts times in nanoseconds to integers, because Python's times are coarser.
+    is_nanoseconds = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
+    if array.dtype.kind in "cV" or is_nanoseconds:
+        hint = f": {name}.astype(str)?" if is_nanoseconds else ""
+        fields = array.dtype.names
+        content = array.dtype if fields is None else f"records with the fields {', '.join(fields)}"
         raise ValueError(
-            f"{name} holds {kind} (first: {array[0]}); labels are integers, strings or other "
-            f"hashables{cure}"
+            f"{name} holds {content} (first: {array[0]}); labels are integers, strings or other "
+            f"hashables{hint}"
         )
     return array
 
 
-def _not_one_each(name: str, shape: tuple[int, ...]) -> ValueError:
-    """What is wrong with labels that are no vector."""
-    cure = ""
+def _shape_error(name: str, shape: tuple[int, ...]) -> ValueError:
+    """Return the error for labels that are not a vector."""
+    hint = ""
     if len(shape) == 2:
-        cure = f": np.ravel({name})?" if shape[1] == 1 else f": np.argmax({name}, axis=1)?"
+        hint = f": np.ravel({name})?" if shape[1] == 1 else f": np.argmax({name}, axis=1)?"
     return ValueError(
-        f"{name} must be one label for each row, of shape (rows,); got shape {shape}{cure}"
+        f"{name} must be one label for each row, of shape (rows,); got shape {shape}{hint}"
     )
 
 
 def _needs_objects(y: Sequence[object]) -> bool:
-    """Whether numpy would spoil the labels: (1, 2) becomes an axis, 1 beside "a" becomes "1"."""
+    """Return whether NumPy would change labels: (1, 2) to an axis, or 1 beside "a" to "1"."""
     strings = sum(isinstance(v, str) for v in y)
     return 0 < strings < len(y) or any(isinstance(v, tuple) for v in y)
 
 
 def _plain(label: object) -> object:
-    """The label as a person writes it: 'a', not np.str_('a')."""
+    """Return a label as a Python object: 'a' for np.str_('a')."""
     return label.item() if isinstance(label, np.generic) else label
 
 
 def format_label(label: object) -> str:
-    """A label as messages repeat it: cut off where it is long.
+    """Return a label for a message, truncated if it is long.
 
+    Examples
+    --------
     >>> format_label("a" * 100)
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"
     """
     text = repr(label)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= MAX_LABEL_CHARS else f"{text[:MAX_LABEL_CHARS]}…"
 
 
 class Classes:
     """The classes of a problem, in the order of the score columns.
 
+    Parameters
+    ----------
+    n : int
+        Number of classes.
+    values : array-like of shape (n,), optional
+        Labels of the classes. The default is 0 to n - 1.
+
+    Examples
+    --------
     >>> c = Classes(3, ["cat", "dog", "eel"])
     >>> c.encode(["eel", "cat"]).tolist(), c.decode([1, 1]).tolist()
     ([2, 0], ['dog', 'dog'])
@@ -108,16 +138,16 @@ class Classes:
             raise ValueError(f"classes has {len(array)} names, but there are {n} classes")
         label, times = Counter(array.tolist()).most_common(1)[0]
         if times > 1:
-            raise ValueError(f"classes must be distinct; {label!r} stands there {times} times")
+            raise ValueError(f"classes must be distinct; {label!r} occurs {times} times")
         if not (array.dtype.kind in "iu" and np.array_equal(array, np.arange(n))):
             self.values = array
 
     @classmethod
     def infer(cls, y: object, n: int, classes: ArrayLike | None = None) -> Classes:
-        """The classes that go with `n` score columns and labels `y`.
+        """Return the classes of `n` score columns, given labels `y`.
 
-        Integers count columns. Other labels, if all `n` occur, are taken in sorted order, which
-        is the order of every scikit-learn classifier's columns.
+        Integers are column indices. Other labels must all occur, and are taken in sorted order,
+        the order of the columns of every scikit-learn classifier.
         """
         if classes is not None:
             return cls(n, classes)
@@ -128,18 +158,18 @@ class Classes:
         if len(distinct) != n:
             raise ValueError(
                 f"y holds {len(distinct)} distinct labels (first: {_plain(array[0])!r}), but the "
-                f"scores have {n} columns; say which column is which with classes=[...]"
+                f"scores have {n} columns; name the columns with classes=[...]"
             )
         try:
             return cls(n, sorted(distinct))
         except TypeError:
             raise ValueError(
                 f"y holds labels that cannot be sorted (first: {_plain(array[0])!r}); "
-                "say which column is which with classes=[...]"
+                "name the columns with classes=[...]"
             ) from None
 
     def array(self) -> NDArray[np.generic]:
-        """The classes as an array."""
+        """Return the classes as an array."""
         return np.arange(self.n) if self.values is None else self.values
 
     def encode(
@@ -151,13 +181,37 @@ class Classes:
         name: str = "y",
         unknown: str = "raise",
     ) -> Tensor:
-        """Column indices (int64, on `device`) of the labels `y`. Unknown labels are an error, or,
-        with `unknown="miss"`, -1, with a warning."""
+        """Return the column indices of labels.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,)
+            Labels.
+        rows : int, optional
+            Number of labels that there must be.
+        device : torch.device or str, default="cpu"
+            Device of the result.
+        name : str, default="y"
+            Name of the argument, for error messages.
+        unknown : {"raise", "miss"}, default="raise"
+            What to do about unknown labels: raise, or warn and encode them as -1. If all labels
+            are unknown, it raises.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+            Column indices, int64.
+
+        Raises
+        ------
+        ValueError
+            If a label is unknown, or the number of labels is wrong.
+        """
         if isinstance(y, Tensor) and self.values is None and not y.is_floating_point():
             check_tensor(y, name)
             index = y.detach().to(device=device, dtype=torch.int64)
             if index.ndim != 1:
-                raise _not_one_each(name, tuple(index.shape))
+                raise _shape_error(name, tuple(index.shape))
         else:
             index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
         if rows is not None and len(index) != rows:
@@ -180,29 +234,29 @@ class Classes:
         return index
 
     def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
-        """Column indices of labels; of unknown ones, a number outside 0 to n - 1."""
+        """Return column indices of labels, and numbers outside 0 to n - 1 for unknown ones."""
         if self.values is not None:
             column = {label: i for i, label in enumerate(self.values.tolist())}
             return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
         if array.dtype.kind not in "iub":
-            strange = [v for v in array if not isinstance(v, int | np.integer | np.bool)]
-            if strange:
+            other = [v for v in array if not isinstance(v, int | np.integer | np.bool)]
+            if other:
                 raise ValueError(
-                    f"{name} holds {type(_plain(strange[0])).__name__} labels (first: "
-                    f"{_plain(strange[0])!r}), but the classes are the integers 0 to "
+                    f"{name} holds {type(_plain(other[0])).__name__} labels (first: "
+                    f"{_plain(other[0])!r}), but the classes are the integers 0 to "
                     f"{self.n - 1}; name the columns with classes=[...]"
                 )
         return array.astype(np.int64)
 
     def describe(self) -> str:
-        """The classes in a few words, for messages."""
+        """Return a short description of the classes, for messages."""
         if self.values is None:
             return f"classes 0 to {self.n - 1}; if the columns have names, pass classes=[...]"
         few: Sequence[object] = self.values[:5].tolist()
         return f"{self.n} classes: {', '.join(map(format_label, few))}{', …' if self.n > 5 else ''}"
 
     def decode(self, indices: Iterable[int] | NDArray[np.integer]) -> NDArray[np.generic]:
-        """The user's labels of column indices."""
+        """Return the labels of column indices."""
         index = np.asarray(indices, dtype=np.int64)
         return index if self.values is None else self.values[index]
 

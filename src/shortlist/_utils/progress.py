@@ -1,4 +1,4 @@
-"""Progress of long jobs: a bar on a terminal, silence elsewhere."""
+"""Show the progress of long tasks on a terminal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,41 @@ Show: TypeAlias = bool | Literal["auto"]
 
 
 class Step(Protocol):
-    """Tells that a step is done, or `worth` steps at once, with a word on how it goes."""
+    """Function that reports finished steps."""
 
-    def __call__(self, note: str, worth: int = 1) -> None: ...
+    def __call__(self, note: str, count: int = 1) -> None:
+        """Report `count` finished steps, and show a note beside the bar."""
 
 
-PATIENCE_S = 1.0
-"""A job shorter than this shows nothing."""
+SHOW_AFTER_S = 1.0
+"""Tasks shorter than this many seconds show no bar."""
 
 
 @contextmanager
-def track(what: str, total: int, show: Show = "auto") -> Iterator[Step]:
-    """Yield a function to be called after each of `total` steps, with a word on how it goes.
+def track(description: str, total: int, show: Show = "auto") -> Iterator[Step]:
+    """Yield a function to call after each of `total` steps.
 
-    "auto" draws on a terminal only, and not where rich is not installed.
+    Parameters
+    ----------
+    description : str
+        Name of the task.
+    total : int
+        Number of steps.
+    show : bool or "auto", default="auto"
+        Whether to show a progress bar. "auto" shows one on a terminal if rich is installed.
 
+    Yields
+    ------
+    Step
+        Takes a short note to show beside the bar.
+
+    Raises
+    ------
+    ImportError
+        If `show` is True and rich is not installed.
+
+    Examples
+    --------
     >>> with track("counting", total=2, show=False) as step:
     ...     step("one")
     ...     step("two")
@@ -40,9 +60,9 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Step]:
     if not show or (show == "auto" and not sys.stderr.isatty()):
         yield _silent
         return
-    outer = _shown.get()
-    if outer is not None:  # a job within a job is a second bar below the first
-        with outer.job(what, total) as step:
+    outer = _current_bars.get()
+    if outer is not None:  # A nested task gets a bar below the outer one.
+        with outer.task(description, total) as step:
             yield step
         return
     try:
@@ -62,47 +82,49 @@ def track(what: str, total: int, show: Show = "auto") -> Iterator[Step]:
             progress.TextColumn("{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
-            speed_estimate_period=300,  # steps may be minutes apart
+            speed_estimate_period=300,  # Steps can take minutes.
         )
     )
-    token = _shown.set(bars)
+    token = _current_bars.set(bars)
     try:
-        with bars.job(what, total) as step:
+        with bars.task(description, total) as step:
             yield step
     finally:
-        _shown.reset(token)
+        _current_bars.reset(token)
         bars.close()
 
 
-def _silent(note: str, worth: int = 1) -> None:
-    """The step of a job that shows nothing."""
+def _silent(note: str, count: int = 1) -> None:
+    """Report nothing."""
 
 
 class _Bars:
-    """A bar for each of the jobs under way."""
+    """One progress bar for each running task."""
 
     def __init__(self, progress: Progress) -> None:
-        self.progress, self.begun = progress, time.monotonic()
+        self.progress, self.started = progress, time.monotonic()
 
     @contextmanager
-    def job(self, what: str, total: int) -> Iterator[Step]:
-        task = self.progress.add_task(what, total=total, note="")
+    def task(self, description: str, total: int) -> Iterator[Step]:
+        """Add a bar while the block runs."""
+        task = self.progress.add_task(description, total=total, note="")
 
-        def step(note: str, worth: int = 1) -> None:
-            self.progress.update(task, advance=worth, note=note)
-            if not self.progress.live.is_started and time.monotonic() - self.begun > PATIENCE_S:
+        def step(note: str, count: int = 1) -> None:
+            self.progress.update(task, advance=count, note=note)
+            if not self.progress.live.is_started and time.monotonic() - self.started > SHOW_AFTER_S:
                 self.progress.start()
 
         try:
             yield step
         finally:
-            if len(self.progress.tasks) > 1:  # the last one is seen to its end
+            if len(self.progress.tasks) > 1:  # The last bar stays until the display closes.
                 self.progress.remove_task(task)
 
     def close(self) -> None:
+        """Remove the display from the terminal."""
         if self.progress.live.is_started:
             self.progress.stop()
 
 
-_shown: ContextVar[_Bars | None] = ContextVar("shown", default=None)
-"""The bars on the screen."""
+_current_bars: ContextVar[_Bars | None] = ContextVar("current_bars", default=None)
+"""The bars that are displayed, to which nested tasks are added."""

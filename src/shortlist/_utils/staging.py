@@ -1,7 +1,7 @@
-"""Staging directories: new files are written in one of them before they take their place.
+"""Staging directories: temporary directories in which new files are written.
 
-A staging directory is locked as long as its owner lives, where the file system has locks. So the
-leftovers of a killed process can be told from the work of a live one.
+A staging directory is locked while its owner runs, if the file system supports locks. The lock
+distinguishes the directories of running processes from those of killed ones.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ except ImportError:  # Windows has no flock.
 PART, SAVING = ".part", ".saving"
 """Endings of the staging directories of single files and of models."""
 STALE_AFTER = 86_400.0
-"""Seconds after which a staging directory is abandoned if no lock can tell."""
+"""Seconds after which a staging directory counts as abandoned if its lock cannot be tested."""
 LOCK_WAIT = 30.0
-"""Seconds to wait for the lock of a directory; whoever waits must be safe without it."""
+"""Seconds to wait for the lock of a directory. Callers must be correct without it."""
 HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
-"""Locks may not reach other machines that share the disk, so each marks its own directories."""
+"""Part of the names: locks may not be visible on other machines that share the disk."""
 _TOKEN = r"\.(?P<host>[0-9a-f]{6})-[0-9a-f]{12}"
 _STAGING = re.compile(rf"\..*{_TOKEN}({re.escape(PART)}|{re.escape(SAVING)})", re.DOTALL)
-_without_flock = threading.Lock()
+_thread_lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    # A thread that the child does not have may have held the lock.
-    global _without_flock
-    _without_flock = threading.Lock()
+    """Replace the lock, which a thread of the parent process may have held."""
+    global _thread_lock
+    _thread_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -47,8 +47,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_staging(name: str) -> bool:
-    """Whether a file name is that of a staging directory.
+    """Return whether a file name is that of a staging directory.
 
+    Examples
+    --------
     >>> is_staging(".model.0123ab-0123456789ab.saving"), is_staging(".env")
     (True, False)
     """
@@ -56,7 +58,7 @@ def is_staging(name: str) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory and its content, as far as that is possible."""
+    """Remove a directory and its content, and ignore errors."""
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -64,23 +66,23 @@ def remove_tree(path: Path) -> None:
 def staging(
     parent: Path, name: str, ending: str, remove: Callable[[Path], None] = remove_tree
 ) -> Iterator[Path]:
-    """Make a directory in `parent` for files that will become `name`.
+    """Create a directory in `parent` for files that will replace `name`.
 
     Parameters
     ----------
     parent : Path
-        Where it is made: on the same disk as the target.
+        Parent directory, on the same disk as the target.
     name : str
-        What the files will become; the directory's name begins with its last characters.
+        Name of the target. The name of the directory begins with its last characters.
     ending : str
         `PART` or `SAVING`.
     remove : callable
-        Removes the directory at the end, whether or not the body fails.
+        Removes the directory at the end, also if the block raises.
 
     Yields
     ------
     Path
-        A new and empty directory, which nobody else uses.
+        A new and empty directory, locked by this process.
     """
     path, lock = _make(parent, name, ending)
     try:
@@ -101,7 +103,7 @@ def sweep(
     try:
         entries = [entry.name for entry in os.scandir(parent)]
     except OSError:
-        return  # What cannot be listed cannot be swept, and need not be.
+        return
     for entry in entries:
         match = pattern.fullmatch(entry)
         if match is not None:
@@ -109,15 +111,16 @@ def sweep(
 
 
 def _remove_if_abandoned(path: Path, host: str, remove: Callable[[Path], None]) -> None:
+    """Remove a staging directory if its owner has ended."""
     try:
         stale = time.time() - path.lstat().st_mtime > STALE_AFTER
         if not stale and host != HOST:
             return
         lock = _lock(path)
-    except OSError:  # Somebody uses it, or has just removed it.
+    except OSError:  # It is in use, or has just been removed.
         return
     try:
-        # With the lock it may have been moved into place since it was listed.
+        # It may have been renamed since it was listed.
         if (stale or lock is not None) and _is_at(lock, path):
             remove(path)
     finally:
@@ -126,10 +129,10 @@ def _remove_if_abandoned(path: Path, host: str, remove: Callable[[Path], None]) 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, against threads and processes.
+    """Hold the lock of a directory, exclusive among threads and processes.
 
-    It is given up when its owner ends, however that happens. After `LOCK_WAIT` seconds, and
-    between processes where the file system has no locks, the body runs without it.
+    The lock is released when its owner ends, even if it is killed. The block runs without the
+    lock after `LOCK_WAIT` seconds. On file systems without locks only threads are excluded.
     """
     end = time.monotonic() + LOCK_WAIT
     while True:
@@ -141,60 +144,62 @@ def locked(directory: Path) -> Iterator[None]:
                 lock = None
                 break
             time.sleep(0.001)
-    instead = _without_flock
-    held = lock is None and instead.acquire(timeout=max(0.0, end - time.monotonic()))
+    thread_lock = _thread_lock
+    held = lock is None and thread_lock.acquire(timeout=max(0.0, end - time.monotonic()))
     try:
         yield
     finally:
         if held:
-            instead.release()
+            thread_lock.release()
         _unlock(lock)
 
 
 def sync_directory(path: Path) -> None:
-    """Have the disk hold the names in a directory, where a system can be asked to."""
+    """Wait until the names in a directory are on the disk, if the system supports it."""
     try:
         opened = os.open(path, os.O_RDONLY)
-    except OSError:  # Windows opens no directories.
+    except OSError:  # Windows cannot open directories.
         return
     try:
         os.fsync(opened)
-    except OSError:  # Some network disks refuse.
+    except OSError:  # Some network disks do not support it.
         pass
     finally:
         os.close(opened)
 
 
 def move(source: Path, target: Path) -> None:
-    """Put a file in the place of another in one step."""
+    """Rename a file in one step, replacing the target."""
     for wait in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if os.name == "nt" else ():
         try:
             os.replace(source, target)
             return
-        except PermissionError:  # Windows does not replace a file while somebody reads it.
+        except PermissionError:  # Windows does not replace a file while it is read.
             time.sleep(wait)
     os.replace(source, target)
 
 
 def _begin(name: str) -> str:
-    return name[-40:]  # A long name and the token might be too long together.
+    """Return the beginning of a directory's name, short enough for the token to fit."""
+    return name[-40:]
 
 
 def _make(parent: Path, name: str, ending: str) -> tuple[Path, int | None]:
+    """Create and lock a staging directory."""
     while True:
         path = parent / f".{_begin(name)}.{HOST}-{secrets.token_hex(6)}{ending}"
         path.mkdir()
         try:
             lock = _lock(path)
         except (BlockingIOError, FileNotFoundError):
-            continue  # It was swept before it could be locked.
+            continue  # Another process removed it before it was locked.
         if _is_at(lock, path):
             return path, lock
         _unlock(lock)
 
 
 def _lock(directory: Path) -> int | None:
-    """Lock a directory; None where that is not possible. Raises BlockingIOError if another has."""
+    """Lock a directory; return None if it cannot be locked, raise BlockingIOError if it is."""
     if fcntl is None:
         return None
     try:
@@ -214,12 +219,13 @@ def _lock(directory: Path) -> int | None:
 
 def _unlock(lock: int | None) -> None:
     if lock is not None:
-        # Closing would not do: a forked child has the open file too.
+        # Closing is not enough: a forked child may have the file open too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 
 def _is_at(lock: int | None, path: Path) -> bool:
+    """Return whether the locked directory is still at the path."""
     try:
         return lock is None or os.path.samestat(os.fstat(lock), path.lstat())
     except FileNotFoundError:

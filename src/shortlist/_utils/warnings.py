@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's own line."""
+"""Issue warnings that point at the caller's line."""
 
 from __future__ import annotations
 

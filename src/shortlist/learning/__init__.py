@@ -1,1 +1,1 @@
-"""Learning: networks, the one training loop, the linear classifier, the temperature."""
+"""Networks, the training loop, checkpoints, the linear classifier, and temperature scaling."""

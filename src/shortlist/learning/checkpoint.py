@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a training after an epoch, in one file that is whole or absent."""
+"""Store the state of a training in a file, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from shortlist._utils.arrays import row_blocks
 from shortlist._utils.atomic_write import atomic_write
-from shortlist._utils.lazy import Matrix
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.out_of_core import Matrix
 
 
 class Checkpoint:
-    """One file at `path`, for one training only: the one with this `fingerprint`."""
+    """A file with the state of one training.
+
+    Parameters
+    ----------
+    path : path-like
+        File to write.
+    fingerprint : str
+        Digest of the training's data and settings. Files of other trainings are rejected.
+    """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
         self.fingerprint = fingerprint
 
     def save(self, tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> None:
-        """Keep the state; a reader never sees half a file."""
+        """Write the state atomically."""
         metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
-        # Copies, since safetensors refuses tensors that share memory (tied weights do).
+        # Copies, because safetensors rejects tensors that share memory, such as tied weights.
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
-        with atomic_write(self.path) as aside:
-            save_file(copies, aside, metadata)
+        with atomic_write(self.path) as temporary:
+            save_file(copies, temporary, metadata)
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
-        """What was saved, or None if nothing was; another training's file is an error."""
+        """Return the saved state, or None without a file; raise if another training saved it."""
         if not self.path.exists():
             return None
         try:
@@ -48,18 +56,18 @@ class Checkpoint:
         if metadata.get("fingerprint") != self.fingerprint:
             raise ValueError(
                 f"{self.path} is the checkpoint of another training (other data, parameters or "
-                "seed); remove it to start afresh, or name another file"
+                "seed); remove it to start again, or name another file"
             )
         return tensors, json.loads(metadata["notes"])
 
     def remove(self) -> None:
-        """The training is done."""
+        """Delete the file."""
         self.path.unlink(missing_ok=True)
 
 
-def fingerprint(notes: str, tensors: Mapping[str, Matrix]) -> str:
-    """A digest of settings and data, of every value: one changed label is another training."""
-    digest = hashlib.blake2b(notes.encode(), digest_size=16)
+def fingerprint(description: str, tensors: Mapping[str, Matrix]) -> str:
+    """Return a digest of a description and of every value of the tensors."""
+    digest = hashlib.blake2b(description.encode(), digest_size=16)
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor

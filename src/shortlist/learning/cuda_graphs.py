@@ -1,4 +1,4 @@
-"""A training step on a GPU as one launch: its kernels are recorded once and replayed."""
+"""Record a training step on a GPU as a CUDA graph, and replay it as one launch."""
 
 from __future__ import annotations
 
@@ -8,28 +8,37 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-WARM_UP = 3
-"""Steps that are taken one kernel at a time before they are recorded."""
+WARM_UP_STEPS = 3
+"""Steps that run normally before one is recorded."""
 
 
-class Steps:
-    """Takes steps: `step(rows)` does one for a batch of rows and gives its loss.
+class GraphedStep:
+    """Run a training step, on a GPU as a CUDA graph.
 
-    On a GPU batches of the usual size are replayed from a recording, in which everything but the
-    rows stays in the same place. Elsewhere, and for a batch of another size, the step is simply
-    taken.
+    Only batches of `batch_size` rows on a GPU are replayed from the graph, in which all tensors
+    but the rows keep their memory addresses. Other batches run normally.
+
+    Parameters
+    ----------
+    step : callable
+        Takes the rows of a batch, and returns its loss.
+    batch_size : int
+        Number of rows in a batch to record; 0 to record none.
+    device : torch.device
+        Device of the rows.
     """
 
     def __init__(self, step: Callable[[Tensor], Tensor], batch_size: int, device: torch.device):
-        self._step, self._size = step, batch_size
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._taken = 0
+        self._step, self._batch_size = step, batch_size
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._steps_taken = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self._side is None or len(rows) != self._size:
+        """Run the step and return its loss."""
+        if self._stream is None or len(rows) != self._batch_size:
             return self._step(rows)
-        if self._taken < WARM_UP:
+        if self._steps_taken < WARM_UP_STEPS:
             return self._warm_up(rows)
         if self._graph is None:
             self._record(rows)
@@ -39,16 +48,17 @@ class Steps:
         return self._loss.clone()
 
     def _warm_up(self, rows: Tensor) -> Tensor:
-        """A step on a stream of its own, as recording asks for."""
-        self._taken += 1
+        """Run a step on a separate stream, which recording requires."""
+        self._steps_taken += 1
         current = torch.cuda.current_stream(rows.device)
-        self._side.wait_stream(current)  # type: ignore[union-attr]
-        with torch.cuda.stream(self._side):
+        self._stream.wait_stream(current)  # type: ignore[union-attr]
+        with torch.cuda.stream(self._stream):
             loss = self._step(rows)
-        current.wait_stream(self._side)  # type: ignore[arg-type]
+        current.wait_stream(self._stream)  # type: ignore[arg-type]
         return loss
 
     def _record(self, rows: Tensor) -> None:
+        """Record a step."""
         self._rows = rows.clone()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -56,8 +66,8 @@ class Steps:
 
 
 @contextmanager
-def fast_products(device: torch.device) -> Iterator[None]:
-    """Products of float32 matrices by a GPU's tensor cores, at 10 bits: enough for a gradient."""
+def allow_tf32(device: torch.device) -> Iterator[None]:
+    """Let a GPU multiply float32 matrices in TF32, whose 10 bits are enough for gradients."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""The linear classifier `h` of the paper, trained with any of the eight label losses."""
+"""The linear classifier of the paper, trained with any of the eight label losses."""
 
 from __future__ import annotations
 
@@ -13,52 +13,89 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from shortlist._utils.array_checks import check_present, check_unmasked
 from shortlist._utils.arrays import (
     Array,
     ArrayLike,
     as_features,
-    matrix_blocks,
+    infer_array_type,
     to_array_type,
     to_tensor,
 )
+from shortlist._utils.blocks import matrix_blocks
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
-from shortlist._utils.ordering import first_label
+from shortlist._utils.ordering import top_label
 from shortlist._utils.progress import Show
-from shortlist.learning.networks import Standardize, from_zero
-from shortlist.learning.settings import device_of, settings_of
+from shortlist._utils.validation import check_present, check_unmasked
+from shortlist.learning.networks import Standardize, zero_last_layer
+from shortlist.learning.settings import resolve_device, training_settings
 from shortlist.learning.training import History, train
-from shortlist.losses import from_name
+from shortlist.losses import from_name, get_loss, loss_names
+
+FLOAT_DTYPES = (np.float64, np.float32, np.float16)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
-    if estimator.loss not in ("log", "exp", "gce"):
+    try:
+        scale = get_loss(estimator.loss, q=estimator.q, rho=estimator.rho).probability_scale
+    except (TypeError, ValueError) as error:  # `hasattr` must not raise; `fit` does.
+        raise AttributeError(str(error)) from error
+    if scale is None:
+        known = [name for name in loss_names() if get_loss(name).probability_scale is not None]
         raise AttributeError(
-            f"the minimiser of the {estimator.loss!r} loss does not tell probabilities; "
-            "use decision_function, or one of the losses 'log', 'exp', 'gce'"
+            f"the minimiser of the {estimator.loss!r} loss does not determine probabilities; "
+            f"use decision_function, or one of the losses {', '.join(map(repr, known))}"
         )
     return True
 
 
 class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
-    """Linear scores `h(x, y) = w_y · x + b_y`, as in the paper's experiments.
+    """Linear classifier with scores `h(x, y) = w_y · x + b_y`, as in the paper's experiments.
 
     Parameters
     ----------
-    loss : str
+    loss : str, default="log"
         "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge" or
         "margin" (constrained).
-    q, rho : float
-        Parameters of "gce" and "margin".
-
-    Notes
-    -----
-    All other parameters are those of `CardinalitySelector`.
+    q : float, default=0.7
+        Parameter of the loss "gce".
+    rho : float, default=1.0
+        Parameter of the loss "margin".
+    learning_rate : float, default=1e-3
+        Learning rate of Adam.
+    batch_size : int, default=128
+        Number of rows in a mini-batch.
+    weight_decay : float, default=1e-5
+        Strength of the L2 regularisation.
+    max_epochs : int, default=50
+        Maximum number of epochs.
+    patience : int, default=5
+        Epochs without improvement of the validation loss after which training stops.
+    validation_fraction : float, default=0.1
+        Fraction of the rows that is used for validation.
+    clip_norm : float, "auto" or None, default="auto"
+        Maximum norm of the gradient. "auto" clips if the gradient of the loss is unbounded.
+    device : str, default="auto"
+        Device to train on. "auto" is the device of the features.
+    checkpoint : path-like, optional
+        File from which an interrupted training is resumed.
+    progress : bool or "auto", default="auto"
+        Whether to show a progress bar. "auto" shows one on a terminal.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the training.
 
     Attributes
     ----------
-    classes_, coef_, intercept_, history_, n_features_in_
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, for features that are not standardised.
+    intercept_ : ndarray of shape (n_classes,)
+        Biases.
+    history_ : History
+        Losses by epoch.
+    n_features_in_ : int
+        Number of features.
 
     Examples
     --------
@@ -109,7 +146,25 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LinearClassifier:
-        """Train on features and labels."""
+        """Train on features and labels.
+
+        Parameters
+        ----------
+        X : array-like or Tensor of shape (n_rows, n_features)
+            Features.
+        y : array-like of shape (n_rows,)
+            Labels.
+
+        Returns
+        -------
+        LinearClassifier
+            The fitted classifier itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are invalid, or there is only one class.
+        """
         loss = from_name(
             self.loss,
             q=self.q,
@@ -118,30 +173,21 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
             reduction="mean",
             validate=False,
         )
-        settings = settings_of(self, loss)
-        if isinstance(X, Tensor):
-            x, labels = as_features(X), label_array(y)
-            if len(labels) != len(x):
-                raise ValueError(f"X has {len(x)} rows, but y {len(labels)} labels; give one each")
-            self.n_features_in_ = x.shape[1]
-        else:
-            check_unmasked(X, "X")
-            check_present(y, "y")
-            array, labels = validate_data(self, X, y, dtype=(np.float64, np.float32, np.float16))
-            x = to_tensor(array, "X")
-        check_classification_targets(labels)
+        settings = training_settings(self, loss)
+        x, labels = self._validate_fit(X, y)
         classes, index = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
-                f"y holds one class only ({classes[0]!r}); a classifier needs at least two"
+                f"y has only one class ({classes[0]!r}); a classifier needs at least two"
             )
-        x = x.to(device_of(self.device, x))
-        standardize = Standardize.of(x)
+        x = x.to(resolve_device(self.device, x))
+        standardize = Standardize.from_data(x)
+        # Created without initial weights, which would be drawn from the global generator.
         linear = nn.Linear(x.shape[1], len(classes), device="meta", dtype=standardize.dtype)
         linear.to_empty(device=x.device)
-        network = from_zero(nn.Sequential(standardize, linear))
+        network = zero_last_layer(nn.Sequential(standardize, linear))
         target = torch.from_numpy(index.astype(np.int64)).to(x.device)
-        history = train(
+        self.history_ = train(
             network,
             x,
             [target],
@@ -150,25 +196,40 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
             checkpoint=self.checkpoint,
             identity=repr(loss),
             progress=self.progress,
-            what="classifier",
+            name="classifier",
         )
-        self.classes_, self.history_ = classes, history
-        # The standardisation is folded into the weights, so that they apply to x as it came.
+        self.classes_ = classes
+        # The weights include the standardisation, so that they apply to the features as given.
         weight = linear.weight.detach().to(torch.float64) / standardize.scale
-        self.coef_ = weight.cpu().numpy()
-        self.intercept_ = (
-            (linear.bias.detach() - weight @ standardize.mean.to(torch.float64)).cpu().numpy()
-        )
+        bias = linear.bias.detach() - weight @ standardize.mean.to(torch.float64)
+        self.coef_, self.intercept_ = weight.cpu().numpy(), bias.cpu().numpy()
         return self
 
+    def _validate_fit(self, X: ArrayLike, y: ArrayLike) -> tuple[Tensor, NDArray[np.generic]]:
+        """Return features and labels, and set `n_features_in_`."""
+        if isinstance(X, Tensor):
+            x, labels = as_features(X), label_array(y)
+            if len(labels) != len(x):
+                raise ValueError(
+                    f"X has {len(x)} rows, but y has {len(labels)} labels; give one label per row"
+                )
+            self.n_features_in_ = x.shape[1]
+        else:
+            check_unmasked(X, "X")
+            check_present(y, "y")
+            array, labels = validate_data(self, X, y, dtype=FLOAT_DTYPES)
+            x = to_tensor(array, "X")
+        check_classification_targets(labels)
+        return x, labels
+
     def _scores(self, X: ArrayLike) -> Tensor:
+        """Return the score of each class, of shape (n_rows, n_classes)."""
         check_is_fitted(self, "coef_")
         if isinstance(X, Tensor):
             x = as_features(X, columns=self.n_features_in_)
         else:
             check_unmasked(X, "X")
-            array = validate_data(self, X, reset=False, dtype=(np.float64, np.float32, np.float16))
-            x = to_tensor(array, "X")
+            x = to_tensor(validate_data(self, X, reset=False, dtype=FLOAT_DTYPES), "X")
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         weight = torch.from_numpy(self.coef_).to(x.device, dtype)
         bias = torch.from_numpy(self.intercept_).to(x.device, dtype)
@@ -176,15 +237,37 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         return torch.cat(blocks)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """The scores h(x, y): (rows, classes), or h(x, 1) - h(x, 0) for two classes."""
+        """Return the scores h(x, y).
+
+        Parameters
+        ----------
+        X : array-like or Tensor of shape (n_rows, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray or Tensor of shape (n_rows, n_classes)
+            Scores. For two classes, h(x, 1) - h(x, 0), of shape (n_rows,).
+        """
         scores = self._scores(X)
         if scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
-        return to_array_type(scores, "torch" if isinstance(X, Tensor) else "numpy")
+        return to_array_type(scores, infer_array_type(X))
 
     def predict(self, X: ArrayLike) -> Array:
-        """The label with the largest score; among ties the last."""
-        index = first_label(self._scores(X))
+        """Return the label with the largest score.
+
+        Parameters
+        ----------
+        X : array-like or Tensor of shape (n_rows, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray or Tensor of shape (n_rows,)
+            Labels. Among equal scores, the last one.
+        """
+        index = top_label(self._scores(X))
         if isinstance(X, Tensor) and self.classes_.dtype.kind in "iub":
             return torch.from_numpy(self.classes_).to(index.device)[index]
         labels: NDArray[np.generic] = self.classes_[index.cpu().numpy()]
@@ -192,9 +275,22 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities, by the inverse of what the loss's minimiser is: softmax(h) for "log",
-        softmax(2h) for "exp" (whose scores tend to half the log odds), softmax((1-q)h) for "gce".
+        """Return class probabilities, by inverting the minimiser of the loss.
+
+        They are softmax(h) for "log", softmax(2h) for "exp", whose scores tend to half the log
+        odds, and softmax((1 - q) h) for "gce".
+
+        Parameters
+        ----------
+        X : array-like or Tensor of shape (n_rows, n_features)
+            Features.
+
+        Returns
+        -------
+        ndarray or Tensor of shape (n_rows, n_classes)
+            Probabilities.
         """
-        temper = {"log": 1.0, "exp": 2.0, "gce": 1 - self.q}[self.loss]
-        proba = torch.softmax(temper * self._scores(X), dim=1)
-        return to_array_type(proba, "torch" if isinstance(X, Tensor) else "numpy")
+        scale = get_loss(self.loss, q=self.q, rho=self.rho).probability_scale
+        assert scale is not None  # `available_if` has checked it.
+        proba = torch.softmax(scale * self._scores(X), dim=1)
+        return to_array_type(proba, infer_array_type(X))

@@ -1,4 +1,4 @@
-"""Networks: the paper's perceptron, alone or as a stack whose members are trained together."""
+"""Networks: perceptrons, and stacks of perceptrons that are trained together."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import Matrix, is_large_matrix
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.out_of_core import Matrix, is_large_matrix
 from shortlist.learning.process_group import current_group
 
-ALIGNED = 8
-"""Tensor cores take matrices whose rows begin at multiples of so many values; others are slow."""
+ALIGNMENT = 8
+"""Tensor cores are slow unless the rows of a matrix have a multiple of this many values."""
 
 
 class Standardize(nn.Module):
-    """Shift and scale each input to mean 0 and deviation 1, as measured once on the fit data.
+    """Shift and scale each column to mean 0 and standard deviation 1.
 
+    Parameters
+    ----------
+    mean, scale : Tensor of shape (n_columns,)
+        Mean and standard deviation.
+    dtype : torch.dtype, optional
+        Dtype of the output. The default is that of `mean`.
+
+    Examples
+    --------
     >>> x = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    >>> Standardize.of(x)(x).tolist()
+    >>> Standardize.from_data(x)(x).tolist()
     [[-1.0, 0.0], [1.0, 0.0]]
     """
 
@@ -35,13 +44,16 @@ class Standardize(nn.Module):
         self.dtype = dtype or mean.dtype
 
     @classmethod
-    def of(cls, x: Matrix, dtype: torch.dtype = torch.float32) -> Standardize:
-        """Measured in float64; gives `dtype`. A column that does not vary keeps its scale."""
+    def from_data(cls, x: Matrix, dtype: torch.dtype = torch.float32) -> Standardize:
+        """Compute the mean and deviation in float64. A constant column is not scaled.
+
+        All rows of all processes are used. The output has the given dtype.
+        """
         blocks, group = list(row_blocks(len(x), x.shape[1], x.device)), current_group()
         count = group.sum(len(x))
         if isinstance(x, Tensor) and not is_large_matrix(x) and group.world_size == 1:
             mean = x.mean(dim=0, dtype=torch.float64)
-        else:  # whose copy in float64 there is no room for
+        else:  # A float64 copy of the matrix would not fit in memory.
             mean = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
             for rows in blocks:
                 mean += x[rows].to(torch.float64).sum(dim=0) / count
@@ -50,8 +62,8 @@ class Standardize(nn.Module):
         for rows in blocks:
             square += (x[rows].to(torch.float64) - mean).square().sum(dim=0)
         deviation = (group.sum(square) / count).sqrt()
-        # The mean is taken off before float64 columns are rounded: a time stamp varies by less
-        # than its rounding to float32.
+        # Float64 columns are centred before they are rounded to float32: a time stamp varies by
+        # less than its rounding error.
         wide = torch.promote_types(x.dtype, dtype)
         rounding = torch.finfo(wide)
         varies = (deviation > 8 * rounding.eps * mean.abs()) & (deviation > rounding.tiny)
@@ -59,15 +71,16 @@ class Standardize(nn.Module):
         return cls(mean.to(wide), scale.to(wide), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the standardised columns."""
         return (x.to(self.mean.dtype) - self.mean).div_(self.scale).to(self.dtype)
 
 
 @torch.no_grad()
-def from_zero(network: nn.Sequential) -> nn.Sequential:
-    """Set the last layer to zero: no output is preferred before the data have spoken.
+def zero_last_layer(network: nn.Sequential) -> nn.Sequential:
+    """Set the weights of the last layer to zero, so that all initial outputs are equal.
 
-    A preference drawn at random takes many steps to unlearn, and the margin loss, which is flat
-    where a wrong output leads, never does.
+    Random initial outputs take many steps to unlearn. The margin loss never unlearns them,
+    because it is flat where a wrong output is the largest.
     """
     for parameter in network[-1].parameters():
         parameter.zero_()
@@ -83,7 +96,19 @@ def perceptron(
     dropout: float = 0.0,
     input_dropout: float = 0.0,
 ) -> nn.Sequential:
-    """The paper's selector: `hidden` ReLU layers of `width` units (none: a linear map)."""
+    """Return the paper's selector: a perceptron with ReLU layers.
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Number of inputs and outputs.
+    width : int, default=128
+        Units of a hidden layer.
+    hidden : int, default=2
+        Number of hidden layers. 0 gives a linear map.
+    dropout, input_dropout : float, default=0.0
+        Fraction of the units dropped after each hidden layer, and of the inputs.
+    """
     layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout else []
     for _ in range(hidden):
         layers += [nn.Linear(n_in, width), nn.ReLU()]
@@ -92,37 +117,51 @@ def perceptron(
     return nn.Sequential(*layers, nn.Linear(n_in, n_out))
 
 
-def dropout_mask(shape: Sequence[int], share: float, like: Tensor) -> Tensor:
-    """What dropout multiplies by: 0 for about a `share` of the units, drawn from the global
-    generator, and for the others what keeps the mean at 1.
+def dropout_mask(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
+    """Return the factors by which dropout multiplies units: 0, or the inverse of the kept share.
 
-    A unit takes one random byte (the share is rounded to 256ths), which is several times faster
-    to draw on a CPU than `nn.functional.dropout`.
+    Each unit uses one random byte of the global generator, which is several times faster on a CPU
+    than `nn.functional.dropout`.
 
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the mask.
+    dropout : float
+        Fraction of zeros, rounded to a multiple of 1 / 256.
+    like : Tensor
+        Tensor whose dtype and device the mask has.
+
+    Examples
+    --------
     >>> dropout_mask((1, 4), 0.0, torch.empty(0)).tolist()
     [[1.0, 1.0, 1.0, 1.0]]
     """
-    count, dropped = math.prod(shape), min(round(256 * share), 255)
+    count, dropped = math.prod(shape), min(round(256 * dropout), 255)
     words = torch.empty(-(-count // 8), dtype=torch.int64, device=like.device)
     units = words.random_(-(2**63), None).view(torch.uint8)[:count].view(*shape)
     return (units >= dropped).to(like.dtype).mul_(256 / (256 - dropped))
 
 
 class Stack(nn.Module):
-    """Perceptrons of one shape, trained together as batched matrix products.
+    """Perceptrons of the same shape, evaluated together by batched matrix products.
 
-    Takes a batch (rows, inputs) that all members share, or a batch for each (members, rows,
-    inputs), and gives (members, rows, outputs). Every parameter has the member as its first axis,
-    so that members never touch one another.
+    The input is a batch (rows, inputs) that all members share, or one for each (members, rows,
+    inputs); the output is (members, rows, outputs). Every parameter has the member as its first
+    axis, so that members do not affect each other.
 
     Parameters
     ----------
-    prototype : nn.Sequential, or a list of them
-        Linear layers with a ReLU between each and the next, and Dropout before any of them
-        (what is dropped is drawn once for all members). One: all members start as it; several:
-        each member as its own.
+    prototype : nn.Sequential or sequence of nn.Sequential
+        Initial weights, of all members or of each. Linear layers with a ReLU between them, and
+        optional Dropout before each (whose mask is shared by all members).
     members : int, optional
-        How many, if there is one prototype.
+        Number of members, if there is one prototype.
+
+    Raises
+    ------
+    ValueError
+        If the prototypes have other layers, or differ in shape.
     """
 
     def __init__(
@@ -136,8 +175,8 @@ class Stack(nn.Module):
         for i, shape in enumerate(shapes):
             if shape != shapes[0]:
                 raise ValueError(
-                    f"the members of a Stack have one shape; prototype {i} is {each[i]}, but "
-                    f"prototype 0 {each[0]}"
+                    f"the members of a Stack must have the same shape; prototype {i} is {each[i]}, "
+                    f"but prototype 0 is {each[0]}"
                 )
         self.dropouts = [dropout for dropout, _ in layers[0]]
         self.weights = nn.ParameterList()
@@ -150,19 +189,31 @@ class Stack(nn.Module):
             self.biases.append(nn.Parameter(biases))
 
     @classmethod
-    def of(
+    def from_weights(
         cls, weights: Sequence[Tensor], biases: Sequence[Tensor], dropouts: Sequence[float]
     ) -> Stack:
-        """A stack of known weights (members, inputs, outputs) and biases (members, 1, outputs)."""
+        """Return a stack with the given parameters.
+
+        Parameters
+        ----------
+        weights : sequence of Tensor of shape (members, inputs, outputs)
+            Weights of each layer.
+        biases : sequence of Tensor of shape (members, 1, outputs)
+            Biases of each layer.
+        dropouts : sequence of float
+            Fraction of the units dropped before each layer.
+        """
         shapes = [(*w.shape[:1], 1, *w.shape[2:]) for w in weights]
         chained = all(a.shape[2] == b.shape[1] for a, b in pairwise(weights))
         if not weights or not chained or [tuple(b.shape) for b in biases] != shapes:
             raise ValueError(
                 f"weights of shapes {[tuple(w.shape) for w in weights]} and biases of shapes "
-                f"{[tuple(b.shape) for b in biases]} are no stack of perceptrons"
+                f"{[tuple(b.shape) for b in biases]} do not form a stack of perceptrons"
             )
         if len(dropouts) != len(weights):
-            raise ValueError(f"{len(dropouts)} shares to drop for {len(weights)} layers")
+            raise ValueError(
+                f"got {len(dropouts)} dropouts for {len(weights)} layers; give one each"
+            )
         stack = cls.__new__(cls)
         nn.Module.__init__(stack)
         stack.members, stack.dropouts = len(weights[0]), list(dropouts)
@@ -171,20 +222,20 @@ class Stack(nn.Module):
         return stack
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of all members, of shape (members, rows, outputs)."""
         h = x
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if self.training and self.dropouts[i]:
-                # Drawing is the slow part; members' units have nothing in common but a number.
-                kept = dropout_mask(h.shape[-2:], self.dropouts[i], h)
-                h = h * kept
+                # One mask for all members, because drawing it is slow. Their units are unrelated.
+                h = h * dropout_mask(h.shape[-2:], self.dropouts[i], h)
             if i:
                 h = torch.relu(h)
             n_out = weight.shape[2]
-            if h.is_cuda and n_out % ALIGNED:
-                more = (0, -n_out % ALIGNED)
-                weight, bias = nn.functional.pad(weight, more), nn.functional.pad(bias, more)
+            if h.is_cuda and n_out % ALIGNMENT:
+                padding = (0, -n_out % ALIGNMENT)
+                weight, bias = nn.functional.pad(weight, padding), nn.functional.pad(bias, padding)
             if h.ndim == 2:
-                # One product for all members: their first layers see the same input.
+                # One product for all members, whose first layers have the same input.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
                 h = torch.addmm(bias.view(-1), h, wide)
                 h = h.view(len(x), self.members, -1).transpose(0, 1)
@@ -193,10 +244,10 @@ class Stack(nn.Module):
             h = h[..., :n_out]
         return h
 
-    def alone(self, index: int) -> Stack:
-        """A stack of one member, which shares its weights."""
+    def select_member(self, index: int) -> Stack:
+        """Return a stack of one member, which shares its weights."""
         own = slice(index, index + 1)
-        return Stack.of(
+        return Stack.from_weights(
             [w.detach()[own] for w in self.weights],
             [b.detach()[own] for b in self.biases],
             self.dropouts,
@@ -204,20 +255,21 @@ class Stack(nn.Module):
 
     @property
     def widest(self) -> int:
-        """How many values the widest layer holds for a row, of all members."""
+        """Number of units in the widest layer of all members together."""
         widest: int = max(bias.numel() for bias in self.biases)
         return widest
 
-    def extra_repr(self) -> str:  # tells a training's checkpoint apart
+    def extra_repr(self) -> str:
+        """Return the dropouts, which are part of the fingerprint of a checkpoint."""
         return f"dropouts={self.dropouts}"
 
     def member(self, index: int) -> nn.Sequential:
-        """One member as an ordinary perceptron, with weights of its own."""
+        """Return one member as a perceptron with its own copy of the weights."""
         layers: list[nn.Module] = []
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             layers += [nn.ReLU()] if i else []
             layers += [nn.Dropout(self.dropouts[i])] if self.dropouts[i] else []
-            # Made without initial weights, which would be drawn from the global generator.
+            # Created without initial weights, which would be drawn from the global generator.
             n_in, n_out = weight.shape[1:]
             layer = nn.Linear(n_in, n_out, device="meta", dtype=weight.dtype)
             layer.to_empty(device=weight.device)
@@ -229,31 +281,41 @@ class Stack(nn.Module):
 
 
 def _linear_layers(prototype: nn.Sequential) -> list[tuple[float, nn.Linear]]:
-    """The Linear layers of a perceptron, each with the share that is dropped before it."""
-    found: list[tuple[float, nn.Linear]] = []
-    dropout, relu = 0.0, True  # the first layer needs no ReLU before it
+    """Return the Linear layers of a perceptron, each with the dropout before it."""
+    layers: list[tuple[float, nn.Linear]] = []
+    dropout, relu = 0.0, True  # The first layer needs no ReLU before it.
     for i, layer in enumerate(prototype):
         if isinstance(layer, nn.Linear) and layer.bias is not None and relu:
-            found.append((dropout, layer))
+            layers.append((dropout, layer))
             dropout, relu = 0.0, False
-        elif isinstance(layer, nn.ReLU) and found and not relu:
+        elif isinstance(layer, nn.ReLU) and layers and not relu:
             relu = True
         elif isinstance(layer, nn.Dropout) and relu and not dropout:
             dropout = layer.p
         else:
             raise ValueError(
-                "a Stack is made of Linear layers (with bias) and a ReLU between each and the "
-                f"next, with Dropout before any; layer {i} is {layer}"
+                "a Stack consists of Linear layers with bias, ReLU between them, and optional "
+                f"Dropout before each; layer {i} is {layer}"
             )
-    if not found or relu:
+    if not layers or relu:
         raise ValueError(f"a Stack must end with a Linear layer; got {prototype}")
-    return found
+    return layers
 
 
 class Residual(nn.Module):
-    """`scale * prior + network(x)` for every member of a stack, with a scale of its own.
+    """Add the outputs of a stack to a scaled prior: `scale * prior + stack(x)`.
 
-    With a last layer of zeros it starts at the scaled prior itself.
+    Each member has its own scale. With a last layer of zeros, the initial output is the scaled
+    prior.
+
+    Parameters
+    ----------
+    standardize : Standardize
+        Standardises the inputs.
+    stack : Stack
+        Networks.
+    scale : float, default=1.0
+        Initial scale of the prior.
     """
 
     def __init__(self, standardize: Standardize, stack: Stack, scale: float = 1.0) -> None:
@@ -261,16 +323,25 @@ class Residual(nn.Module):
         self.standardize, self.stack = standardize, stack
         self.scale = nn.Parameter(torch.full((stack.members, 1, 1), scale))
 
-    def alone(self, index: int) -> Residual:
-        """One member."""
-        one = Residual(self.standardize, self.stack.alone(index))
+    def select_member(self, index: int) -> Residual:
+        """Return one member, which shares its weights."""
+        one = Residual(self.standardize, self.stack.select_member(index))
         one.scale = nn.Parameter(self.scale.detach()[index : index + 1])
         return one
 
     def forward(self, x: Tensor, prior: Tensor, columns: Tensor | None = None) -> Tensor:
-        """(members, rows, columns): `prior` is (rows, columns); `columns` (rows, columns), if
-        given, says which of the network's outputs stands in which column. All may have the member
-        as first axis, if each has rows of its own."""
+        """Return the outputs, of shape (members, rows, n_columns).
+
+        Parameters
+        ----------
+        x : Tensor of shape (rows, n_inputs)
+            Inputs. All arguments can have the member as first axis, if the members have
+            different rows.
+        prior : Tensor of shape (rows, n_columns)
+            Prior outputs.
+        columns : Tensor of shape (rows, n_columns), optional
+            Index of the stack's output in each column. The default is the order of the outputs.
+        """
         outputs: Tensor = self.stack(self.standardize(x))
         if columns is not None:
             outputs = outputs.gather(-1, columns.expand(len(outputs), -1, -1))

@@ -83,6 +83,7 @@ class ProcessGroup(SingleProcess):
         return total
 
     def gather(self, x: Tensor) -> Tensor:
+        """Return the rows of all processes, concatenated in the order of their ranks."""
         counts = [torch.tensor(0, device=x.device) for _ in range(self.world_size)]
         distributed.all_gather(counts, torch.tensor(len(x), device=x.device))
         longest = int(torch.stack(counts).max())
@@ -92,11 +93,13 @@ class ProcessGroup(SingleProcess):
         return torch.cat([part[: int(n)] for part, n in zip(parts, counts, strict=True)])
 
     def broadcast(self, value: Any) -> Any:
+        """Return the value of the process of rank 0."""
         values = [value]
         distributed.broadcast_object_list(values, src=0)
         return values[0]
 
     def gather_objects(self, value: Any) -> list[Any]:
+        """Return the value of each process."""
         values = [None] * self.world_size
         distributed.all_gather_object(values, value)
         return values

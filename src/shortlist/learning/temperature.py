@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that makes a classifier's probabilities honest."""
+"""Temperature scaling: one number that calibrates a classifier's probabilities."""
 
 from __future__ import annotations
 
@@ -7,90 +7,124 @@ import math
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, check_choice, check_weight, row_blocks
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.validation import check_choice, check_non_negative
 from shortlist._utils.warnings import warn
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking.probabilities import ScoreType, infer_score_type, log_columns, target_columns
 
-MOST = 100.0
-"""Temperatures lie between 1 / MOST and MOST: where every first label is right, the likelihood
-would ask for zero."""
-ENOUGH = 1 << 24
-"""Scores that are looked at; of more, every second (third, …) row is taken."""
+MAX_TEMPERATURE = 100.0
+"""Temperatures lie between 1 / MAX_TEMPERATURE and MAX_TEMPERATURE. If every top label is right,
+the likelihood is largest at zero."""
+MAX_SCORES = 1 << 24
+"""Maximum number of scores to fit on. Of more, every second (third, …) row is used."""
 
 
-def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type_: str = "auto") -> float:
-    """The temperature T at which softmax(log scores / T) gives labels the highest likelihood.
+def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str = "auto") -> float:
+    """Return the temperature T at which softmax(log scores / T) has the highest likelihood.
 
-    To be measured on rows that the classifier did not train on: there it is over-confident, and
-    T is above 1. Ranked candidates have one more label, all that they leave out; if they are
-    logits, which leave nothing, rows whose label is not listed say nothing.
+    Use rows that the classifier was not trained on: its training rows make it look less
+    over-confident than it is.
 
+    Parameters
+    ----------
+    scores : array-like of shape (n_rows, n_classes) or Ranking
+        Scores of a classifier.
+    y : array-like of shape (n_rows,)
+        Labels.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        What the scores are.
+
+    Returns
+    -------
+    float
+        Temperature. Values above 1 mean that the classifier is over-confident.
+
+    Notes
+    -----
+    Ranked candidates have one more label, which stands for all labels that are not listed. If
+    the scores are logits, that label has no probability, and rows whose label is not listed are
+    ignored.
+
+    Examples
+    --------
     >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [3.0, 0.0]])
     >>> round(fit_temperature(logits, [0, 0, 1, 1]), 4)      # three in four are right: 3 / log(3)
     2.7307
     """
     ranking = as_ranking(scores)
     index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-    return 1 / fit_scale(ranking, index, infer_score_type(ranking, score_type_))
+    return 1 / fit_scale(ranking, index, infer_score_type(ranking, score_type))
 
 
-def scale_of(
-    temperature: float | str | None, ranking: Ranking, index: Tensor, kind: ScoreType
+def resolve_scale(
+    temperature: float | str | None, ranking: Ranking, index: Tensor, score_type: ScoreType
 ) -> float:
-    """The inverse of a temperature: as given, 1 if None, fitted if "auto"."""
+    """Return the inverse of a temperature: 1 for None, fitted for "auto"."""
     if temperature is None:
         return 1.0
     if isinstance(temperature, str):
         check_choice(temperature, "temperature", ("auto",))
-        return fit_scale(ranking, index, kind)
-    if not check_weight(temperature, "temperature"):
+        return fit_scale(ranking, index, score_type)
+    if not check_non_negative(temperature, "temperature"):
         raise ValueError("temperature must be positive; got 0")
     return 1 / float(temperature)
 
 
-def fit_scale(ranking: Ranking, index: Tensor, kind: ScoreType) -> float:
-    """The inverse temperature, for label indices."""
-    if kind == "logits" and not ranking.is_dense:
+def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
+    """Return the inverse temperature of the highest likelihood, for label indices."""
+    group = current_group()
+    only_listed = score_type == "logits" and not ranking.is_dense
+    if only_listed:
         listed = torch.isfinite(ranking.rank_of(index))
-        if not current_group().min(int(listed.sum())):
+        if not group.min(int(listed.sum())):
             return 1.0
         ranking, index = ranking[listed], index[listed]
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-    every = math.ceil(current_group().sum(len(ranking)) * width / ENOUGH)
-    if every > 1:
-        ranking, index = ranking[::every], index[::every]
-    count = current_group().sum(len(ranking))
-    target = target_columns(ranking, index)
+    stride = math.ceil(group.sum(len(ranking)) * width / MAX_SCORES)
+    if stride > 1:
+        ranking, index = ranking[::stride], index[::stride]
     blocks = list(row_blocks(len(ranking), width, ranking.device))
-    logs = [log_columns(ranking, rows, kind) for rows in blocks]
-    if kind == "logits" and not ranking.is_dense:
+    logs = [log_columns(ranking, rows, score_type) for rows in blocks]
+    if only_listed:
         logs = [block[:, :-1] for block in logs]
-    log_scale = torch.zeros((), dtype=torch.float64, device=ranking.device, requires_grad=True)
+    target = target_columns(ranking, index)
+    log_scale = _fit_log_scale(logs, [target[rows] for rows in blocks], ranking.device)
+    limit = math.log(MAX_TEMPERATURE)
+    if log_scale <= -limit:
+        warn(
+            "the scores carry almost no information about the labels: the best temperature exceeds "
+            f"{MAX_TEMPERATURE:g}. Check that high scores are good, and that classes=[...] names "
+            "the columns in order"
+        )
+    return math.exp(min(max(log_scale, -limit), limit)) if math.isfinite(log_scale) else 1.0
+
+
+def _fit_log_scale(logs: list[Tensor], targets: list[Tensor], device: torch.device) -> float:
+    """Return log(scale) for the softmax(scale * logs) of the highest likelihood.
+
+    The likelihood is that of the rows of all processes. This one may have no rows.
+    """
+    group = current_group()
+    count = group.sum(sum(len(target) for target in targets))
+    log_scale = torch.zeros((), dtype=torch.float64, device=device, requires_grad=True)
     optimizer = torch.optim.LBFGS([log_scale], max_iter=50, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        total = torch.zeros((), dtype=torch.float64, device=ranking.device)
-        for rows, block in zip(blocks, logs, strict=True):
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        for block, target in zip(logs, targets, strict=True):
             scaled = log_scale.exp().to(block.dtype) * block
-            nll = torch.nn.functional.cross_entropy(scaled, target[rows], reduction="sum")
+            nll = torch.nn.functional.cross_entropy(scaled, target, reduction="sum")
             part = nll.to(torch.float64) / count
             part.backward()  # type: ignore[no-untyped-call]
             total += part.detach()
         assert log_scale.grad is not None
-        log_scale.grad = current_group().sum(log_scale.grad)
-        return current_group().sum(total)
+        log_scale.grad = group.sum(log_scale.grad)
+        return group.sum(total)
 
     with torch.enable_grad():
         optimizer.step(loss)  # type: ignore[no-untyped-call]
-    limit = math.log(MOST)
-    found = float(log_scale.detach())
-    if found <= -limit:
-        warn(
-            "the scores say next to nothing of the labels: a temperature would be beyond "
-            f"{MOST:g}. Are high scores good, and are the columns in the order of the classes? "
-            "classes=[...] says which column is which"
-        )
-    return math.exp(min(max(found, -limit), limit)) if math.isfinite(found) else 1.0
+    return float(log_scale.detach())

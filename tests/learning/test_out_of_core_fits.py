@@ -1,9 +1,7 @@
-"""The shuffling window, and what else lets a fit do without its data in memory."""
+"""Fits on data larger than memory equal fits in memory."""
 
 from __future__ import annotations
 
-import errno
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,40 +11,31 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import shortlist as sl
-from shortlist._utils import scratch as _scratch
-from shortlist._utils.lazy import (
+from shortlist._utils import out_of_core
+from shortlist._utils.out_of_core import (
     LazyMatrix,
-    gather_columns,
-    hstack,
-    is_large_matrix,
-    materialize,
     take_rows,
-    to_device,
 )
-from shortlist.io.rows import Rows, read_rows
+from shortlist.datasets import Rows, read_rows
 from shortlist.learning import training
-from shortlist.learning import windows as _windows
 from shortlist.learning.networks import Stack, Standardize, perceptron
-from shortlist.learning.settings import Training, seeded
+from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import train
-from shortlist.learning.windows import Examples, windows
 from shortlist.predictors.shortlister.neighbours import Neighbours
 
-SETTINGS = Training(learning_rate=0.01, batch_size=16, max_epochs=3, seed=5)
+SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=3, seed=5)
 
 
 @pytest.fixture
 def small_window(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Nothing is held in memory but windows of a few chunks; the folder of temporary files."""
-    monkeypatch.setattr(_scratch, "IN_MEMORY", 0)
-    monkeypatch.setattr(_scratch, "BLOCK_BYTES", 1 << 10)
-    monkeypatch.setattr(_windows, "WINDOW", 1 << 16)
-    monkeypatch.setattr(_windows, "CHUNK", 1 << 9)
+    """Keep only windows of a few chunks in memory; return the folder of temporary files."""
+    monkeypatch.setattr(out_of_core, "MAX_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(out_of_core, "COPY_BYTES", 1 << 10)
+    monkeypatch.setattr(out_of_core, "WINDOW_BYTES", 1 << 16)
+    monkeypatch.setattr(out_of_core, "CHUNK_BYTES", 1 << 9)
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -54,8 +43,7 @@ def small_window(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def examples(rows: int = 1200, classes: int = 12) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, labels and features that tell more than the scores; sorted by label, as files of
-    pictures often are."""
+    """Return scores, labels and informative features, sorted by label as image files often are."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(rows, 8, generator=generator)
     seen = 2 * torch.randn(rows, classes, generator=generator)
@@ -65,66 +53,22 @@ def examples(rows: int = 1200, classes: int = 12) -> tuple[Tensor, Tensor, Tenso
     return seen[order], y[order], x[order]
 
 
-# The order
-
-
-@settings(deadline=None)
-@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 400), st.integers(0, 99))
-def test_windows_hold_every_row_once(rows: int, chunk: int, window: int, seed: int) -> None:
-    found = windows(rows, chunk, window, torch.Generator().manual_seed(seed))
-    assert torch.equal(torch.cat(found).sort().values, torch.arange(rows))
-    assert all(len(one) == window for one in found[:-1])
-
-
-def test_a_window_is_read_by_chunks_from_all_over_the_data() -> None:
-    found = windows(10_000, 10, 1000, torch.Generator().manual_seed(0))
-    for window in found:
-        assert len(torch.unique(window // 10)) == 100  # whole chunks
-        assert window.min() < 1000 < 9000 < window.max()
-        correlation = np.corrcoef(window.numpy(), np.arange(1000))[0, 1]
-        assert abs(correlation) < 0.15  # in no order
-    again = windows(10_000, 10, 1000, torch.Generator().manual_seed(0))
-    other = windows(10_000, 10, 1000, torch.Generator().manual_seed(1))
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    assert not torch.equal(found[0], other[0])
-
-
-def test_what_fits_is_shuffled_as_ever() -> None:
-    whole = Examples((torch.zeros(50, 3),), (torch.zeros(50),))
-    assert not whole.windowed
-    (order,) = whole.order(40, 8, torch.Generator().manual_seed(4))
-    assert torch.equal(order, torch.randperm(40, generator=torch.Generator().manual_seed(4)))
-    assert whole.at_hand(order) == (whole, order)
-
-
-def test_of_examples_at_hand_each_row_is_in_its_place(small_window: Path) -> None:
-    numbers = torch.arange(90)
-    all_ = Examples((numbers[:, None] * 2.0,), (numbers,), numbers % 3)
-    for rows in all_.order(90, 16, torch.Generator().manual_seed(0)):
-        at_hand, places = all_.at_hand(rows)
-        assert torch.equal(at_hand.targets[0].diff() > 0, torch.ones(len(rows) - 1).bool())
-        batch = at_hand[places]
-        assert torch.equal(batch.inputs[0][:, 0], rows * 2.0)
-        assert torch.equal(batch.targets[0], rows)
-        assert torch.equal(batch.folds, rows % 3)
-
-
 # Training
 
 
 class Recorder:
-    """A loss that writes down the rows that it trains on, and those that it only looks at."""
+    """A loss that records the rows of training batches and of validation batches."""
 
     def __init__(self, left: float = float("inf")) -> None:
         self.batches: list[Tensor] = []
-        self.looked_at: list[Tensor] = []
+        self.validated: list[Tensor] = []
         self.left = left
 
     def __call__(self, outputs: Tensor, y: Tensor, ids: Tensor) -> Tensor:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
-        (self.batches if torch.is_grad_enabled() else self.looked_at).append(ids)
+        (self.batches if torch.is_grad_enabled() else self.validated).append(ids)
         if outputs.ndim == 2:
             return nn.functional.cross_entropy(outputs, y)
         each = y.expand(outputs.shape[:-1]).reshape(-1)
@@ -133,14 +77,14 @@ class Recorder:
 
 
 def trained(
-    record: Recorder, made: bool, folds: bool = False, checkpoint: Path | None = None
+    record: Recorder, lazy: bool, folds: bool = False, checkpoint: Path | None = None
 ) -> nn.Module:
     _, y, x = examples(700, 4)
-    prototype = seeded(lambda: perceptron(8, 4, 8, dropout=0.2), 0)
+    prototype = build_with_seed(lambda: perceptron(8, 4, 8, dropout=0.2), 0)
     network: nn.Module = Stack(prototype, 3) if folds else prototype
     train(
         network,
-        LazyMatrix(len(x), lambda rows: x[rows]) if made else x,
+        LazyMatrix(len(x), lambda rows: x[rows]) if lazy else x,
         [y, torch.arange(len(y))],
         record,
         SETTINGS,
@@ -152,9 +96,9 @@ def trained(
 
 
 @pytest.mark.parametrize("folds", [False, True])
-def test_an_epoch_of_windows_takes_every_row_once(small_window: Path, folds: bool) -> None:
+def test_an_epoch_of_windows_contains_every_row_once(small_window: Path, folds: bool) -> None:
     record = Recorder()
-    trained(record, made=False, folds=folds)
+    trained(record, lazy=False, folds=folds)
     learned = 700 if folds else 630
     each = -(-learned // 16)
     assert [len(rows) for rows in record.batches] == 3 * ([16] * (each - 1) + [learned % 16 or 16])
@@ -163,77 +107,42 @@ def test_an_epoch_of_windows_takes_every_row_once(small_window: Path, folds: boo
     for epoch in epochs:
         assert torch.equal(epoch.sort().values, epochs[0].sort().values)
         assert len(torch.unique(epoch)) == learned
-    held_out = torch.cat([rows.flatten() for rows in record.looked_at])
+    held_out = torch.cat([rows.flatten() for rows in record.validated])
     assert len(torch.unique(held_out)) == (700 if folds else 70)
     if not folds:
         assert not torch.isin(held_out, epochs[0]).any()
 
 
 @pytest.mark.parametrize("folds", [False, True])
-def test_rows_that_are_made_train_like_rows_that_are_there(small_window: Path, folds: bool) -> None:
-    there, made = trained(Recorder(), False, folds), trained(Recorder(), True, folds)
-    for a, b in zip(there.state_dict().values(), made.state_dict().values(), strict=True):
+def test_lazy_inputs_train_like_tensors(small_window: Path, folds: bool) -> None:
+    dense, lazy = trained(Recorder(), False, folds), trained(Recorder(), True, folds)
+    for a, b in zip(dense.state_dict().values(), lazy.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_an_interrupted_training_goes_on_in_its_window(small_window: Path, tmp_path: Path) -> None:
-    whole = trained(Recorder(), made=True)
+def test_an_interrupted_training_is_resumed(small_window: Path, tmp_path: Path) -> None:
+    whole = trained(Recorder(), lazy=True)
     path = tmp_path / "fit.ckpt"
     with pytest.raises(KeyboardInterrupt):
-        trained(Recorder(left=70), made=True, checkpoint=path)
+        trained(Recorder(left=70), lazy=True, checkpoint=path)
     assert path.exists()
     rest = Recorder()
-    resumed = trained(rest, made=True, checkpoint=path)
-    assert len(rest.batches) == 2 * 40  # of three epochs
+    resumed = trained(rest, lazy=True, checkpoint=path)
+    assert len(rest.batches) == 2 * 40  # Two of three epochs.
     assert not path.exists()
     for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
 
-# Rows that are made
-
-
-def test_a_made_matrix_is_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-    asked: list[int] = []
-
-    def make(rows: slice | Tensor) -> Tensor:
-        asked.append(len(x[rows]))
-        return x[rows]
-
-    made = LazyMatrix(100, make, wide=1 << 17)  # eight rows at a time
-    for rows in (slice(None), slice(7, 50), torch.tensor([3, 99, 3]), torch.tensor([[1, 2]])):
-        assert torch.equal(made[rows], x[rows])
-    assert max(asked) == 8
-    assert (len(made), made.shape, made.dtype) == (100, x.shape, x.dtype)
-    assert to_device(made, torch.device("cpu")) is made
-    assert is_large_matrix(made)
-    assert not is_large_matrix(x)
-
-
-def test_tables_of_many_rows_are_those_of_few(small_window: Path) -> None:
-    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    z = torch.randn(50, 2, generator=torch.Generator().manual_seed(1)).double()
-    rows, columns = torch.tensor([4, 1, 30]), torch.arange(50) % 5
-    both = hstack(take_rows(x, torch.arange(50)), z)
-    assert isinstance(both, LazyMatrix)
-    assert torch.equal(take_rows(both, rows)[:], torch.cat([x, z], dim=1)[rows])
-    assert torch.equal(materialize(both), torch.cat([x, z], dim=1))
-    assert torch.equal(
-        gather_columns(both, columns), materialize(both).gather(1, columns[:, None])[:, 0]
-    )
-    assert list(small_window.iterdir()) == []  # the file of the table has no name
-
-
-def test_means_and_neighbours_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_and_neighbours_are_computed_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     _, y, x = examples()
     x = 5 * x + 3
-    whole = Standardize.of(x)
+    whole = Standardize.from_data(x)
     near = Neighbours(whole, 12).fit(x, y, seed=0)
-    monkeypatch.setattr(_scratch, "IN_MEMORY", 0)
-    monkeypatch.setattr("shortlist._utils.arrays.BLOCK_ELEMENTS", 1000)
+    monkeypatch.setattr(out_of_core, "MAX_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr("shortlist._utils.blocks.BLOCK_ELEMENTS", 1000)
     monkeypatch.setattr("shortlist.predictors.shortlister.neighbours.MOST_ROWS", 700)
-    parts = Standardize.of(LazyMatrix(len(x), lambda rows: x[rows]))
+    parts = Standardize.from_data(LazyMatrix(len(x), lambda rows: x[rows]))
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.scale, whole.scale)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
@@ -241,20 +150,11 @@ def test_means_and_neighbours_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     assert near.root is not None
     torch.testing.assert_close(some_near.root, near.root)
     assert torch.equal(some_near.index, some_near.index.sort().values)
-    cosines = some_near.directions @ near.directions.T  # each of them is one of all
+    cosines = some_near.directions @ near.directions.T  # Each direction is one of all.
     assert len(cosines) == 700
     best = cosines.max(dim=1)
     torch.testing.assert_close(best.values, torch.ones(700))
     assert torch.equal(near.index[best.indices], some_near.index)
-
-
-def test_a_full_disk_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(OSError, match=r"8\.0 GB are needed .* TMPDIR"):
-        _scratch.table((2_000_000, 1000))
 
 
 # Models
@@ -267,15 +167,15 @@ def shortlister(**given: object) -> sl.Shortlister:
 
 
 def outcome(model: sl.Shortlister, listed: bool = False) -> tuple[float, float]:
-    """Accuracy and mean size on new rows."""
+    """Return accuracy and mean size on new rows."""
     scores, y, x = examples(6000)
     new = slice(1, None, 2)
     sets = model.predict_set(given_as(scores[new], listed), features=x[new], accuracy=0.8)
     return float(sets.accuracy(y[new])), float(sets.mean_size)
 
 
-def held_out_loss(model: sl.Shortlister) -> list[float]:
-    """The mean over the networks of each stage, on rows that they did not learn from."""
+def mean_validation_loss(model: sl.Shortlister) -> list[float]:
+    """Return the mean validation loss over the networks of each stage."""
     return [float(np.mean(np.min(of.validation_loss, axis=0))) for of in model.history_.values()]
 
 
@@ -287,7 +187,7 @@ def given_as(scores: Tensor, listed: bool) -> Tensor | sl.Ranking:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_shortlister_learns_through_a_window_what_it_learns_without(
+def test_a_shortlister_learns_through_windows_what_it_learns_in_memory(
     request: pytest.FixtureRequest, listed: bool
 ) -> None:
     scores, y, x = (part[::2] for part in examples(6000))
@@ -295,39 +195,40 @@ def test_a_shortlister_learns_through_a_window_what_it_learns_without(
     plain = outcome(whole, listed)
     folder: Path = request.getfixturevalue("small_window")
     fitted = [shortlister(accuracy=0.9).fit(given_as(scores, listed), y, x) for _ in range(2)]
-    # Not shuffled at all, or inside windows alone, it would be 4% more: the rows are sorted.
-    np.testing.assert_allclose(held_out_loss(fitted[0]), held_out_loss(whole), rtol=0.01)
+    # Without shuffling, or shuffled inside windows only, it is 4% higher: rows are sorted.
+    losses = [mean_validation_loss(model) for model in (fitted[0], whole)]
+    np.testing.assert_allclose(*losses, rtol=0.01)
     accuracy, size = outcome(fitted[0], listed)
     assert abs(accuracy - plain[0]) < 0.02
     assert abs(size - plain[1]) < 0.05 * plain[1]
     alone = sl.SplitConformal("aps").fit(scores, y).predict_set(scores, accuracy=0.8)
-    assert listed or size < 0.8 * alone.mean_size  # features do help here
+    assert listed or size < 0.8 * alone.mean_size  # The features help.
     assert outcome(fitted[1], listed) == (accuracy, size)
     assert np.array_equal(fitted[0]._calibration.levels, fitted[1]._calibration.levels)
     assert list(folder.iterdir()) == []
 
 
-def test_the_threads_have_no_say_in_the_batches(small_window: Path) -> None:
+def test_batches_do_not_depend_on_the_number_of_threads(small_window: Path) -> None:
     before = torch.get_num_threads()
     orders = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             record = Recorder()
-            trained(record, made=True, folds=True)
+            trained(record, lazy=True, folds=True)
             orders.append(torch.cat(record.batches))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*orders)
 
 
-def test_features_alone_may_be_large(
+def test_only_the_features_are_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores, y, x = (part[::2] for part in examples(6000, 6))
     x = torch.cat([x, torch.randn(len(x), 40, generator=torch.Generator().manual_seed(0))], dim=1)
     plain = shortlister(accuracy=0.9).fit(scores, y, x).predict_set(scores, features=x)
-    monkeypatch.setattr(_scratch, "IN_MEMORY", 4 * scores.numel())
+    monkeypatch.setattr(out_of_core, "MAX_BYTES_IN_MEMORY", 4 * scores.numel())
     model = shortlister(accuracy=0.9).fit(scores, y, x)
     sets = model.predict_set(scores, features=x)
     assert abs(sets.mean_size - plain.mean_size) < 0.05 * plain.mean_size
@@ -335,8 +236,10 @@ def test_features_alone_may_be_large(
 
 
 def easy_and_hard(rows: int = 2000, classes: int = 12) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, labels and features of rows of two kinds; the first feature tells which, and the rows
-    are sorted by it."""
+    """Return scores, labels and features of easy and hard rows, sorted by the first feature.
+
+    The sign of the first feature determines how hard a row is.
+    """
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(rows, 8, generator=generator)
     sharpness = torch.where(x[:, :1] > 0, 6.0, 0.7)
@@ -355,7 +258,7 @@ FAMILIES: dict[str, Callable[[], sl.Family]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("inputs", ["features", "scores", "both"])
-def test_a_path_learns_through_a_window_what_it_learns_without(
+def test_a_path_learns_through_windows_what_it_learns_in_memory(
     request: pytest.FixtureRequest, inputs: str, family: str
 ) -> None:
     scores, y, x = easy_and_hard()
@@ -366,17 +269,17 @@ def test_a_path_learns_through_a_window_what_it_learns_without(
     def held_out() -> np.ndarray:
         return np.min(path.fit(scores, y, x).history_.validation_loss, axis=0)
 
-    # By the loss: what is chosen varies far more from seed to seed, where sets cost much the same.
+    # Losses are compared, because the chosen sets vary more from seed to seed.
     plain = held_out()
     folder: Path = request.getfixturevalue("small_window")
     found = held_out()
-    # Shuffles differ by 0.0005 at most; inputs of other rows would cost 0.002 or more.
+    # Shuffles differ by at most 0.0005; wrong rows would cost at least 0.002.
     np.testing.assert_allclose(found, plain, rtol=1e-3)
     assert np.array_equal(held_out(), found)
     assert list(folder.iterdir()) == []
 
 
-def test_a_selector_that_was_interrupted_goes_on(
+def test_an_interrupted_selector_is_resumed(
     small_window: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores, y, x = examples()
@@ -384,16 +287,16 @@ def test_a_selector_that_was_interrupted_goes_on(
     selector = sl.CardinalitySelector(inputs="both", width=16, max_epochs=3, checkpoint=path)
     whole = selector.fit(scores, y, x).choose(scores, x)
     epochs = []
-    original = training._Job.epoch
+    original = training._TrainingRun.epoch
 
-    def epoch(job: object) -> None:
+    def epoch(run: object) -> None:
         if len(epochs) == 2:
             raise KeyboardInterrupt
         epochs.append(0)
-        original(job)  # type: ignore[arg-type]
+        original(run)  # type: ignore[arg-type]
 
     with monkeypatch.context() as stopping:
-        stopping.setattr("shortlist.learning.training._Job.epoch", epoch)
+        stopping.setattr("shortlist.learning.training._TrainingRun.epoch", epoch)
         with pytest.raises(KeyboardInterrupt):
             selector.fit(scores, y, x)
     assert path.exists()
@@ -401,12 +304,12 @@ def test_a_selector_that_was_interrupted_goes_on(
     assert torch.equal(torch.as_tensor(selector.fit(scores, y, x).choose(scores, x)), whole)
 
 
-def test_a_linear_classifier_learns_through_a_window(request: pytest.FixtureRequest) -> None:
+def test_a_linear_classifier_learns_through_windows(request: pytest.FixtureRequest) -> None:
     _, y, x = (part.numpy() for part in examples(4000))
     h = sl.LinearClassifier(max_epochs=20, learning_rate=0.01)
     plain = min(h.fit(x, y).history_.validation_loss)
     request.getfixturevalue("small_window")
-    # Not shuffled, it would be 7% more: the rows are sorted by label.
+    # Without shuffling it is 7% higher: the rows are sorted by label.
     assert min(h.fit(x, y).history_.validation_loss) == pytest.approx(plain, rel=0.02)
 
 
@@ -440,7 +343,7 @@ def test_a_large_parquet_file_is_read_like_a_small_one(
     assert list(folder.iterdir()) == []
 
 
-def test_a_large_parquet_file_of_candidates_is_held_in_memory(
+def test_a_large_parquet_file_of_candidates_is_read_into_memory(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.parquet"
@@ -451,7 +354,7 @@ def test_a_large_parquet_file_of_candidates_is_held_in_memory(
     assert [list(row) for row in found.labels] == rows["labels"]
 
 
-def test_lists_that_differ_between_parts_of_a_file_are_an_error(
+def test_rows_of_different_length_in_parts_of_a_file_are_an_error(
     small_window: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.parquet"
@@ -462,18 +365,18 @@ def test_lists_that_differ_between_parts_of_a_file_are_an_error(
 
 
 @pytest.mark.parametrize("feature_names", [None, list("stuvwxyz")])
-def test_the_shell_fits_a_path_on_some_rows_of_large_arrays(
+def test_the_command_line_fits_a_path_on_some_rows_of_large_arrays(
     request: pytest.FixtureRequest, feature_names: list[str] | None
 ) -> None:
-    from shortlist.cli.fit import _fitted
+    from shortlist.cli.fit import _fit_rows
 
     scores, y, x = (part.numpy() for part in examples(600))
     rows = Rows(scores, y=y, features=x, feature_names=feature_names)
     path = sl.CardinalityPath(cost_weights=[0.1], max_epochs=2, width=8)
-    _fitted(path, rows, None, 0.25, 0)
+    _fit_rows(path, rows, 0.25, 0)
     plain = path._path_calibration
     request.getfixturevalue("small_window")
     again = replace(rows, scores=np.array(scores))
-    _fitted(path, again, None, 0.25, 0)
+    _fit_rows(path, again, 0.25, 0)
     assert path._path_calibration.rows == plain.rows == 150
     assert abs(path._path_calibration.hits[0] - plain.hits[0]) < 25

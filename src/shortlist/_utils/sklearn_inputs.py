@@ -1,4 +1,4 @@
-"""X as scikit-learn's users give it: any table's rows, and its numbers as features."""
+"""Index and impute the input X of a scikit-learn estimator, whatever its type."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from shortlist._utils.arrays import ArrayLike
 
 
-def take(X: object, rows: NDArray[np.intp]) -> object:
-    """Some rows of whatever X is: array, sparse matrix, frame or list.
+def take_table_rows(X: object, rows: NDArray[np.intp]) -> object:
+    """Return some rows of an array, a sparse matrix, a frame or a list.
 
-    >>> take(["a", "b", "c"], np.array([2, 0]))
+    Examples
+    --------
+    >>> take_table_rows(["a", "b", "c"], np.array([2, 0]))
     ['c', 'a']
     """
     if hasattr(X, "iloc"):
@@ -23,8 +25,8 @@ def take(X: object, rows: NDArray[np.intp]) -> object:
     return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
 
 
-def dense_numbers(X: object) -> NDArray[np.generic] | None:
-    """X as a dense matrix of numbers, or None if it is something else."""
+def as_numeric_matrix(X: object) -> NDArray[np.generic] | None:
+    """Return X as a dense matrix of numbers, or None if it is not one."""
     if hasattr(X, "tocsr"):
         return None
     array = np.asarray(X)
@@ -39,19 +41,21 @@ def dense_numbers(X: object) -> NDArray[np.generic] | None:
 
 
 def column_means(features: ArrayLike | None) -> NDArray[np.floating] | None:
-    """The mean of each column's known values; 0 where none is known."""
+    """Return the mean of the finite values of each column; 0 for a column without any."""
     if features is None:
         return None
-    known = np.ma.masked_invalid(np.asarray(features, dtype=np.float64))
-    means: NDArray[np.floating] = np.ma.filled(known.mean(axis=0), 0.0)
+    finite = np.ma.masked_invalid(np.asarray(features, dtype=np.float64))
+    means: NDArray[np.floating] = np.ma.filled(finite.mean(axis=0), 0.0)
     return means
 
 
 def fill_missing(
     features: ArrayLike | None, means: NDArray[np.floating] | None
 ) -> ArrayLike | None:
-    """Features with each NaN replaced by its column's mean.
+    """Return features with each NaN replaced by the mean of its column.
 
+    Examples
+    --------
     >>> fill_missing(np.array([[1.0, np.nan]]), np.array([5.0, 7.0])).tolist()
     [[1.0, 7.0]]
     """
