@@ -1,4 +1,4 @@
-"""What a set costs: `c(x, k, y) = 1[y not in g_k(x)] + lambda * cost(|g_k(x)|)` (Section 2.1)."""
+"""Costs of sets: `c(x, k, y) = 1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)` (Section 2.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.array_checks import check_unmasked
+from shortlist._utils.validation import check_unmasked
 
 Cost: TypeAlias = (
     "str | Mapping[int, float] | Sequence[float] | NDArray[np.generic] | Callable[[int], float]"
@@ -19,12 +19,44 @@ Cost: TypeAlias = (
 
 
 def log_cost(size: int) -> float:
-    """The logarithm of the size, the paper's cost; an empty set costs nothing."""
+    """Return the logarithm of the size, the paper's cost; an empty set costs nothing.
+
+    Parameters
+    ----------
+    size : int
+        Size of a set.
+
+    Returns
+    -------
+    float
+        The cost.
+
+    Examples
+    --------
+    >>> log_cost(1), log_cost(0)
+    (0.0, 0.0)
+    """
     return math.log(size) if size else 0.0
 
 
 def linear_cost(size: int) -> float:
-    """The size itself."""
+    """Return the size itself as a cost.
+
+    Parameters
+    ----------
+    size : int
+        Size of a set.
+
+    Returns
+    -------
+    float
+        The cost.
+
+    Examples
+    --------
+    >>> linear_cost(3)
+    3.0
+    """
     return float(size)
 
 
@@ -32,15 +64,25 @@ NAMED: dict[str, Callable[[int], float]] = {"log": log_cost, "linear": linear_co
 
 
 def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
-    """The cost of every size that can occur, as a float64 table indexed by size.
+    """Return the cost of every size that can occur, as a table indexed by size.
 
     Parameters
     ----------
-    cost : "log", "linear", mapping, sequence or callable
+    cost : {"log", "linear"}, mapping, sequence or callable
         A mapping gives the cost of each size; a sequence lists the costs of sizes 1, 2, 3, …; a
         callable takes a size. Costs must be non-negative and must not decrease.
     sizes : iterable of int
-        The sizes that can occur. Others are NaN in the table; size 0 costs 0.
+        The sizes that can occur.
+
+    Returns
+    -------
+    float64 Tensor of shape (largest size + 1,)
+        The costs. Size 0 costs 0; sizes that cannot occur are NaN.
+
+    Raises
+    ------
+    ValueError
+        If the cost is unknown, lacks a size, decreases, or is not a finite number.
 
     Examples
     --------
@@ -54,28 +96,34 @@ def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
     wanted = sorted({int(s) for s in sizes})
     table = torch.full((max(wanted, default=0) + 1,), math.nan, dtype=torch.float64)
     table[0] = 0.0
-    before: tuple[int, float] | None = None
+    previous: tuple[int, float] | None = None
     for size in wanted:
         if size == 0:
             continue
-        given = function(size)
-        try:
-            value = float(given)
-        except (TypeError, ValueError):
-            raise ValueError(f"cost must be a number: cost({size}) = {given!r}") from None
-        if not 0 <= value < math.inf:
-            raise ValueError(f"cost must be finite and not negative: cost({size}) = {value:g}")
-        if before is not None and value < before[1]:
+        value = _check_cost(size, function(size))
+        if previous is not None and value < previous[1]:
             raise ValueError(
-                f"cost must not decrease with the size: cost({before[0]}) = {before[1]:g}, "
+                f"cost must not decrease with the size: cost({previous[0]}) = {previous[1]:g}, "
                 f"but cost({size}) = {value:g}"
             )
-        before = (size, value)
+        previous = (size, value)
         table[size] = value
     return table
 
 
+def _check_cost(size: int, cost: object) -> float:
+    """Return the cost of a size as a finite number that is not negative."""
+    try:
+        value = float(cost)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"cost must be a number: cost({size}) = {cost!r}") from None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"cost must be finite and not negative: cost({size}) = {value:g}")
+    return value
+
+
 def _as_function(cost: Cost) -> Callable[[int], float]:
+    """Return a cost as a function of the size."""
     if isinstance(cost, str) and cost in NAMED:
         return NAMED[cost]
     if isinstance(cost, Mapping):
@@ -95,32 +143,40 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
             f"list from size 1 on) or a function of the size; got {cost!r}"
         )
     check_unmasked(cost, "cost")
-    listed: list[float] = list(cost)
+    values: list[float] = list(cost)
 
-    def from_list(size: int) -> float:
-        if size > len(listed):
+    def from_sequence(size: int) -> float:
+        if size > len(values):
             raise ValueError(
-                f"cost lists {len(listed)} costs, of sizes 1 to {len(listed)}; size {size} occurs"
+                f"cost lists {len(values)} costs, of sizes 1 to {len(values)}; size {size} occurs"
             )
-        return listed[size - 1]
+        return values[size - 1]
 
-    return from_list
+    return from_sequence
 
 
 def cost_matrix(
     hits: Tensor, size_costs: Tensor, cost_weight: float | Tensor, largest_cost: float | None
 ) -> Tensor:
-    """The matrix `c` of one batch: (rows, |K|), or (weights, rows, |K|) for a vector of lambdas.
+    """Return the costs `c` of one batch.
 
     Parameters
     ----------
-    hits, size_costs : (rows, |K|)
-        Whether each set holds the right label, and `cost(size)` of each set.
-    cost_weight : float or (weights,) tensor
-        Lambda.
+    hits : bool Tensor of shape (rows, |K|)
+        Whether each set contains the right label.
+    size_costs : Tensor of shape (rows, |K|)
+        `cost(size)` of each set.
+    cost_weight : float or Tensor of shape (weights,)
+        Lambda of the paper.
     largest_cost : float or None
-        `cost` of the largest size that can occur (not of the largest in this batch): costs are
-        divided by `1 + lambda * largest_cost`, so that they lie in [0, 1]. None: as they are.
+        `cost` of the largest size that can occur (not of the largest in this batch). Costs are
+        divided by `1 + cost_weight * largest_cost`, so that they lie in [0, 1]. None: they are
+        not divided.
+
+    Returns
+    -------
+    Tensor of shape (rows, |K|) or (weights, rows, |K|)
+        The costs; with a leading axis for a vector of weights.
 
     Examples
     --------
@@ -134,7 +190,7 @@ def cost_matrix(
     misses = (~hits).to(size_costs.dtype)
     if largest_cost is None:
         return misses + weight * size_costs
-    # Both sides of the fraction are divided by max(1, lambda), so that no lambda overflows. Where
-    # a device fuses operations, the result can land one rounding above 1.
+    # Both sides of the fraction are divided by max(1, cost_weight), so that no weight overflows.
+    # Where a device fuses operations, the result can be one rounding above 1.
     one, share = 1 / weight.clamp(1, torch.finfo(weight.dtype).max), weight.clamp(max=1)
     return ((one * misses + share * size_costs) / (one + share * largest_cost)).clamp_(max=1)

@@ -12,23 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from shortlist import losses
-from shortlist.losses import NAMES, SurrogateLoss, from_name
+from shortlist.losses import LossModule, from_name, get_loss, loss_names
+from shortlist.losses.registry import loss_entry
 
 LABEL_FUNCTIONS = {"comp_sum": losses.comp_sum, "constrained": losses.constrained}
 COST_FUNCTIONS = {
     "comp_sum": losses.cost_sensitive_comp_sum,
     "constrained": losses.cost_sensitive_constrained,
 }
-KINDS = {
-    "comp_sum": ("log", "exp", "gce", "mae"),
-    "constrained": ("exp", "squared_hinge", "hinge", "margin"),
-}
-FAMILY_KINDS = [(family, kind) for family, kinds in KINDS.items() for kind in kinds]
-FAMILIES = tuple(KINDS)
+FAMILIES = ("comp_sum", "constrained")
+NAMES = loss_names()
 
 every_loss = pytest.mark.parametrize("cost_sensitive", [False, True], ids=["labels", "costs"])
 every_name = pytest.mark.parametrize("name", NAMES)
-every_kind = pytest.mark.parametrize(("family", "kind"), FAMILY_KINDS)
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -185,8 +181,9 @@ def test_nan_scores_show_in_the_loss(name, cost_sensitive):
 
 
 @every_loss
-@every_kind
-def test_module_is_the_function(family, kind, cost_sensitive):
+@every_name
+def test_module_is_the_function(name, cost_sensitive):
+    family = get_loss(name).family
     scores, target = example((5, 4), cost_sensitive)
     function = (COST_FUNCTIONS if cost_sensitive else LABEL_FUNCTIONS)[family]
     module = {
@@ -196,11 +193,15 @@ def test_module_is_the_function(family, kind, cost_sensitive):
         ("constrained", True): losses.CostSensitiveConstrainedLoss,
     }[family, cost_sensitive]
     parameter = {"q": 0.3} if family == "comp_sum" else {"rho": 2.5}
-    expected = function(scores, target, kind, **parameter, reduction="none")
-    found = module(kind, **parameter, reduction="none")(scores, target)
-    assert torch.equal(found, expected)
-    if kind in ("gce", "margin"):  # and the parameter is not lost on the way
-        assert not torch.equal(function(scores, target, kind, reduction="none"), expected)
+    expected = function(scores, target, name, **parameter, reduction="none")
+    assert torch.equal(module(name, **parameter, reduction="none")(scores, target), expected)
+    by_name = from_name(name, q=0.3, rho=2.5, cost_sensitive=cost_sensitive, reduction="sum")
+    assert type(by_name) is module
+    assert isinstance(by_name, LossModule)
+    assert isinstance(by_name, nn.Module)
+    assert by_name(scores, target) == function(scores, target, name, **parameter, reduction="sum")
+    if loss_entry(name).parameter is not None:  # and the parameter is not lost on the way
+        assert not torch.equal(function(scores, target, name, reduction="none"), expected)
 
 
 @every_loss
@@ -222,35 +223,22 @@ def test_repr():
         "CostSensitiveCompSumLoss('gce', q=0.25, reduction='none')"
     )
     assert repr(losses.ConstrainedLoss(validate=False)) == (
-        "ConstrainedLoss('exp', reduction='mean', validate=False)"
+        "ConstrainedLoss('constrained_exp', reduction='mean', validate=False)"
     )
     assert repr(losses.CostSensitiveConstrainedLoss("margin", rho=3.0)) == (
         "CostSensitiveConstrainedLoss('margin', rho=3.0, reduction='mean')"
     )
 
 
-def test_names():
-    comp_sum, constrained = NAMES[:4], NAMES[4:]
-    assert comp_sum == ("log", "exp", "gce", "mae")
-    assert constrained == ("constrained_exp", "squared_hinge", "hinge", "margin")
-
-
-@pytest.mark.parametrize(("name", "place"), list(zip(NAMES, FAMILY_KINDS, strict=True)))
-@every_loss
-def test_from_name_finds_family_and_kind(name, place, cost_sensitive):
-    family, kind = place
-    scores, target = example((5, 4), cost_sensitive)
-    parameter = {"q": 0.3} if family == "comp_sum" else {"rho": 2.5}
-    function = (COST_FUNCTIONS if cost_sensitive else LABEL_FUNCTIONS)[family]
-    loss = from_name(name, q=0.3, rho=2.5, cost_sensitive=cost_sensitive, reduction="sum")
-    assert isinstance(loss, SurrogateLoss)
-    assert isinstance(loss, nn.Module)
-    assert loss(scores, target) == function(scores, target, kind, **parameter, reduction="sum")
+def test_names_of_the_paper_come_first():
+    assert loss_names("comp_sum")[:4] == ("log", "exp", "gce", "mae")
+    constrained = ("constrained_exp", "squared_hinge", "hinge", "margin")
+    assert loss_names("constrained")[:4] == constrained
 
 
 @every_loss
 @every_name
-def test_unbounded_gradient_says_what_the_gradient_does(name, cost_sensitive):
+def test_bounded_gradient_says_what_the_gradient_does(name, cost_sensitive):
     loss = from_name(name, cost_sensitive=cost_sensitive, reduction="sum")
     target = torch.tensor([[1.0, 0.0]]) if cost_sensitive else torch.tensor([1])
     slopes = []
@@ -258,30 +246,30 @@ def test_unbounded_gradient_says_what_the_gradient_does(name, cost_sensitive):
         scores = torch.tensor([[gap, -gap]], requires_grad=True)
         loss(scores, target).backward()
         slopes.append(scores.grad.abs().max().item())
-    assert loss.unbounded_gradient == (slopes[1] > 2 * slopes[0])
+    assert loss.bounded_gradient == (slopes[1] <= 2 * slopes[0])
 
 
 # Messages
 
 
 @every_family
-def test_unknown_kind(family):
+def test_an_unknown_loss_is_an_error_that_lists_the_family(family):
     scores, labels = example((5, 4), False)
-    first = KINDS[family][0]
-    complaint = says("kind must be", f"'{first}'", "got 'expp'", "did you mean 'exp'?")
-    for build in (
-        lambda: LABEL_FUNCTIONS[family](scores, labels, "expp"),
-        lambda: COST_FUNCTIONS[family](scores, scores.sigmoid(), kind="expp"),
+    known = loss_names(family)
+    complaint = says("loss must be", repr(known[0]), repr(known[-1]), f"got '{known[1]}s'", "mean")
+    for call in (
+        lambda: LABEL_FUNCTIONS[family](scores, labels, f"{known[1]}s"),
+        lambda: COST_FUNCTIONS[family](scores, scores.sigmoid(), loss=f"{known[1]}s"),
     ):
         with pytest.raises(ValueError, match=complaint):
-            build()
+            call()
 
 
 @pytest.mark.parametrize(
     ("module", "arguments", "complaint"),
     [
-        (losses.CompSumLoss, {"kind": "hinge"}, says("kind must be", "'gce'", "got 'hinge'")),
-        (losses.ConstrainedLoss, {"kind": "gce"}, says("kind must be", "'margin'", "got 'gce'")),
+        (losses.CompSumLoss, {"loss": "hinge"}, says("loss must be", "'gce'", "got 'hinge'")),
+        (losses.ConstrainedLoss, {"loss": "gce"}, says("loss must be", "'margin'", "got 'gce'")),
         (losses.CostSensitiveCompSumLoss, {"q": 1.0}, says("q=1.0", "between 0 and 1")),
         (losses.CompSumLoss, {"q": 0}, says("q=0", "between 0 and 1")),
         (losses.CompSumLoss, {"q": float("nan")}, says("q=nan", "between 0 and 1")),
@@ -312,7 +300,7 @@ def test_functions_check_their_parameters():
     assert losses.comp_sum(scores, labels, "gce", q=np.float64(0.7)) > 0
 
 
-def test_unknown_name_lists_the_eight_and_suggests():
+def test_unknown_name_lists_all_and_suggests():
     with pytest.raises(ValueError, match=says("got 'squared-hinge'", "mean 'squared_hinge'?")) as e:
         from_name("squared-hinge", cost_sensitive=True)
     assert all(repr(name) in str(e.value) for name in NAMES)

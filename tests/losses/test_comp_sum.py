@@ -7,30 +7,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_definitions import COMP_SUM, definition
 from torch import Tensor
 
-from shortlist.losses import comp_sum, cost_sensitive_comp_sum
+from shortlist.losses import comp_sum, cost_sensitive_comp_sum, get_loss
 
-KINDS = ("log", "exp", "gce", "mae")
 Q = 0.7
 
 
-def phi_of_u(u: mpmath.mpf, kind: str, q: float = Q) -> mpmath.mpf:
-    """Phi, straight from the paper's table."""
-    return {
-        "log": lambda: mpmath.log1p(u),
-        "exp": lambda: u,
-        "gce": lambda: (1 - (1 / (1 + u)) ** mpmath.mpf(q)) / mpmath.mpf(q),
-        "mae": lambda: 1 - 1 / (1 + u),
-    }[kind]()
-
-
-def exact(row: list[float], k: int, kind: str, q: float = Q) -> mpmath.mpf:
+def exact(row: list[float], k: int, name: str, q: float = Q) -> mpmath.mpf:
     """Phi(sum_{k' != k} exp(r_k' - r_k)) with enough digits for any float input."""
     u = mpmath.fsum(
         mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for j, r in enumerate(row) if j != k
     )
-    return phi_of_u(u, kind, q)
+    return definition(name).phi(u, mpmath.mpf(q))
 
 
 @pytest.fixture(autouse=True)
@@ -54,62 +44,62 @@ def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMP_SUM)
 @settings(deadline=None, max_examples=30)
 @given(table=tables(classes=2), q=st.floats(0.01, 0.99))
-def test_label_loss_is_phi_of_the_sum(kind, table, q):
+def test_label_loss_is_phi_of_the_sum(name, table, q):
     scores, labels, _ = table
     expected = [
-        float(exact(r, k, kind, q)) for r, k in zip(scores.tolist(), labels.tolist(), strict=True)
+        float(exact(r, k, name, q)) for r, k in zip(scores.tolist(), labels.tolist(), strict=True)
     ]
-    found = comp_sum(scores, labels, kind, q=q, reduction="none")
+    found = comp_sum(scores, labels, name, q=q, reduction="none")
     assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMP_SUM)
 @settings(deadline=None, max_examples=30)
 @given(table=tables())
-def test_cost_sensitive_loss_is_the_weighted_sum(kind, table):
+def test_cost_sensitive_loss_is_the_weighted_sum(name, table):
     scores, _, costs = table
     expected = [
-        float(mpmath.fsum((1 - mpmath.mpf(c)) * exact(row, k, kind) for k, c in enumerate(cs)))
+        float(mpmath.fsum((1 - mpmath.mpf(c)) * exact(row, k, name) for k, c in enumerate(cs)))
         for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
     ]
-    found = cost_sensitive_comp_sum(scores, costs, kind, reduction="none")
+    found = cost_sensitive_comp_sum(scores, costs, name, reduction="none")
     # a term whose 1 - c rounds to 0 or 1 is off by 1e-16 of Phi at most
     assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(kind):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(name):
     torch.manual_seed(0)
     scores = 5 * torch.randn(50, 6, dtype=torch.float64)
     labels = torch.randint(6, (50,))
     costs = 1 - torch.nn.functional.one_hot(labels, 6)  # integers are costs too
     torch.testing.assert_close(
-        cost_sensitive_comp_sum(scores, costs, kind, reduction="none"),
-        comp_sum(scores, labels, kind, reduction="none"),
+        cost_sensitive_comp_sum(scores, costs, name, reduction="none"),
+        comp_sum(scores, labels, name, reduction="none"),
         rtol=1e-15,
         atol=0,
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_shift_does_not_matter(kind):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_shift_does_not_matter(name):
     torch.manual_seed(0)
     scores = torch.randn(7, 5, dtype=torch.float64)
     labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
     shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
     # 2e-13 is the rounding of the shifted scores themselves
     for loss, target in ((comp_sum, labels), (cost_sensitive_comp_sum, costs)):
-        before = loss(scores, target, kind, reduction="none")
-        after = loss(scores + shift, target, kind, reduction="none")
+        before = loss(scores, target, name, reduction="none")
+        after = loss(scores + shift, target, name, reduction="none")
         assert before.min() > 0
         torch.testing.assert_close(after, before, rtol=2e-12, atol=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_permuting_the_classes_permutes_the_gradient(kind):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_permuting_the_classes_permutes_the_gradient(name):
     torch.manual_seed(0)
     scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
     labels, order = torch.randint(5, (7,)), torch.randperm(5)
@@ -120,7 +110,7 @@ def test_permuting_the_classes_permutes_the_gradient(kind):
     ):
         one = scores.clone().requires_grad_()
         two = scores[:, order].clone().requires_grad_()
-        value_one, value_two = loss(one, before, kind), loss(two, after, kind)
+        value_one, value_two = loss(one, before, name), loss(two, after, name)
         torch.testing.assert_close(value_two, value_one)
         value_one.backward()
         value_two.backward()
@@ -129,8 +119,8 @@ def test_permuting_the_classes_permutes_the_gradient(kind):
 
 
 @pytest.mark.parametrize("cost_sensitive", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_both_orders(kind, cost_sensitive):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_gradients_of_both_orders(name, cost_sensitive):
     torch.manual_seed(0)
     scores = torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True)
     labels, costs = torch.randint(4, (2, 1)), torch.rand(2, 1, 4, dtype=torch.float64)
@@ -138,19 +128,19 @@ def test_gradients_of_both_orders(kind, cost_sensitive):
 
     def loss(s: Tensor) -> Tensor:
         if cost_sensitive:
-            return cost_sensitive_comp_sum(s, costs, kind, reduction="none")
-        return comp_sum(s, labels, kind, reduction="none")
+            return cost_sensitive_comp_sum(s, costs, name, reduction="none")
+        return comp_sum(s, labels, name, reduction="none")
 
     assert torch.autograd.gradcheck(loss, (scores,))
     assert torch.autograd.gradgradcheck(loss, (scores,))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradient_at_a_tie(kind):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_gradient_at_a_tie(name):
     scores = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s: comp_sum(s, torch.tensor([1]), kind), (scores,))
+    assert torch.autograd.gradcheck(lambda s: comp_sum(s, torch.tensor([1]), name), (scores,))
     costs = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda s: cost_sensitive_comp_sum(s, costs, kind), (scores,))
+    assert torch.autograd.gradcheck(lambda s: cost_sensitive_comp_sum(s, costs, name), (scores,))
 
 
 def test_closed_forms_on_two_classes():
@@ -162,8 +152,8 @@ def test_closed_forms_on_two_classes():
         "mae": torch.sigmoid(-gap),
         "gce": (1 - torch.sigmoid(gap) ** Q) / Q,
     }
-    for kind, expected in forms.items():
-        found = comp_sum(scores, labels, kind, reduction="none")
+    for name, expected in forms.items():
+        found = comp_sum(scores, labels, name, reduction="none")
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
@@ -174,18 +164,19 @@ def test_gce_lies_between_log_and_mae():
     def gce(q: float) -> Tensor:
         return comp_sum(scores, labels, "gce", q=q, reduction="none")
 
-    log, mae = (comp_sum(scores, labels, kind, reduction="none") for kind in ("log", "mae"))
+    log, mae = (comp_sum(scores, labels, name, reduction="none") for name in ("log", "mae"))
     torch.testing.assert_close(gce(1e-9), log, rtol=1e-7, atol=0)
     torch.testing.assert_close(gce(1 - 1e-9), mae, rtol=1e-7, atol=0)
     ladder = torch.stack([log, gce(0.2), gce(0.5), gce(0.8), mae])
     assert (ladder.diff(dim=0) < 0).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_single_choice_costs_nothing(kind):
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_a_single_choice_has_no_rival(name):
     scores = torch.tensor([[3.0], [-1e4]], requires_grad=True)
-    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.3], [0.0]]), kind, reduction="none")
-    assert loss.tolist() == [0.0, 0.0]
+    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.3], [0.0]]), name, reduction="none")
+    at_zero = float(definition(name).phi(mpmath.mpf(0), mpmath.mpf(Q)))  # 0 for the paper's losses
+    assert loss.tolist() == pytest.approx([0.7 * at_zero, at_zero])
     loss.sum().backward()
     assert scores.grad.tolist() == [[0.0], [0.0]]
 
@@ -203,54 +194,60 @@ ROWS = [
 ]
 
 
-def exact_gradient(row: list[float], k: int, kind: str) -> list[mpmath.mpf]:
+def exact_gradient(row: list[float], k: int, name: str) -> list[mpmath.mpf]:
     """d Phi(u)/d r_j = Phi'(u) (1 + u) (S_j - [j = k]), as t = log(1 + u)."""
     powers = [mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for r in row]
     whole = mpmath.fsum(powers)  # 1 + u
-    slope = {
-        "log": 1,
-        "exp": whole,
-        "gce": whole ** -mpmath.mpf(Q),
-        "mae": 1 / whole,
-    }[kind]
+    slope = definition(name).slope(whole - 1, mpmath.mpf(Q)) * whole
     return [
         slope * (p / whole if j != k else -mpmath.fsum(powers[:k] + powers[k + 1 :]) / whole)
         for j, p in enumerate(powers)
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMP_SUM)
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_float32_keeps_values_and_gradients(kind, row):
+def test_float32_keeps_values_and_gradients(name, row):
     largest = torch.finfo(torch.float32).max
     for k in range(len(row)):
         scores = torch.tensor([row], requires_grad=True)
-        loss = comp_sum(scores, torch.tensor([k]), kind)
-        value = exact(row, k, kind)
+        loss = comp_sum(scores, torch.tensor([k]), name)
+        value = exact(row, k, name)
         if value > largest:
             assert loss.item() == torch.inf
             continue
         # rel: e^t turns an absolute error of t into a relative one; abs: subnormal numbers
         assert loss.item() == pytest.approx(float(value), rel=1e-5, abs=1e-37)
         loss.backward()
-        expected = [float(g) for g in exact_gradient(row, k, kind)]
+        expected = [float(g) for g in exact_gradient(row, k, name)]
         tiny = 1e-37 * max(1.0, *map(abs, expected))
         assert scores.grad[0].tolist() == pytest.approx(expected, rel=1e-5, abs=tiny)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_overflow_is_only_ever_that_of_exp(kind):
-    loss = comp_sum(torch.tensor([[1e4, -1e4]]), torch.tensor([1]), kind).item()
-    limits = {"log": 2e4, "exp": torch.inf, "gce": 1 / Q, "mae": 1.0}
-    assert loss == pytest.approx(limits[kind], rel=1e-6)
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_overflow_is_only_ever_that_of_an_exponential(name):
+    loss = comp_sum(torch.tensor([[1e4, -1e4]]), torch.tensor([1]), name).item()
+    if get_loss(name).exponential:
+        assert loss == torch.inf
+    else:
+        assert loss == pytest.approx(float(exact([1e4, -1e4], 1, name)), rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_zero_weight_silences_an_overflow(kind):
+@pytest.mark.parametrize(
+    ("name", "limit"), [("log", 2e4), ("exp", torch.inf), ("gce", 1 / Q), ("mae", 1.0)]
+)
+def test_limits(name, limit):
+    loss = comp_sum(torch.tensor([[1e4, -1e4]]), torch.tensor([1]), name).item()
+    assert loss == pytest.approx(limit, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", COMP_SUM)
+def test_zero_weight_silences_an_overflow(name):
     scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
-    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.25, 1.0, 1.0]]), kind)
+    loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.25, 1.0, 1.0]]), name)
     loss.backward()
-    assert loss.item() == 0.0  # the leading choice alone counts, and it has u = 0
+    at_zero = float(definition(name).phi(mpmath.mpf(0), mpmath.mpf(Q)))
+    assert loss.item() == pytest.approx(0.75 * at_zero)  # the leading choice has u = 0
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
 
 

@@ -9,21 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_definitions import CONSTRAINED, definition
 from torch import Tensor
 
-from shortlist.losses import constrained, cost_sensitive_constrained
-
-KINDS = ("exp", "squared_hinge", "hinge", "margin")
+from shortlist.losses import constrained, cost_sensitive_constrained, get_loss
 
 
-def phi(r: mpmath.mpf, kind: str, rho: float = 1.0) -> mpmath.mpf:
+def phi(r: mpmath.mpf, name: str, rho: float = 1.0) -> mpmath.mpf:
     """Phi(-r), straight from the paper's table."""
-    return {
-        "exp": lambda: mpmath.exp(r),
-        "squared_hinge": lambda: max(0, 1 + r) ** 2,
-        "hinge": lambda: max(0, 1 + r),
-        "margin": lambda: min(max(0, 1 + r / mpmath.mpf(rho)), 1),
-    }[kind]()
+    return definition(name).phi(r, mpmath.mpf(rho))
 
 
 def centre(row: list[float]) -> list[mpmath.mpf]:
@@ -32,10 +26,10 @@ def centre(row: list[float]) -> list[mpmath.mpf]:
     return [mpmath.mpf(r) - mean for r in row]
 
 
-def exact(row: list[float], costs: list[float], kind: str, rho: float = 1.0) -> float:
+def exact(row: list[float], costs: list[float], name: str, rho: float = 1.0) -> float:
     """sum_k c_k Phi(-r_k), with enough digits for any float input."""
     with mpmath.workdps(60):
-        terms = (mpmath.mpf(c) * phi(r, kind, rho) for r, c in zip(centre(row), costs, strict=True))
+        terms = (mpmath.mpf(c) * phi(r, name, rho) for r, c in zip(centre(row), costs, strict=True))
         return float(mpmath.fsum(terms))
 
 
@@ -61,55 +55,55 @@ def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 CLOSE = {"rel": 1e-12, "abs": 1e-12}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CONSTRAINED)
 @settings(deadline=None, max_examples=30)
 @given(table=tables(classes=2), rho=st.floats(0.1, 10))
-def test_label_loss_is_the_sum_over_the_wrong_labels(kind, table, rho):
+def test_label_loss_is_the_sum_over_the_wrong_labels(name, table, rho):
     scores, labels, _ = table
     n = scores.shape[1]
     expected = [
-        exact(row, off(label, n), kind, rho)
+        exact(row, off(label, n), name, rho)
         for row, label in zip(scores.tolist(), labels.tolist(), strict=True)
     ]
-    found = constrained(scores, labels, kind, rho=rho, reduction="none")
+    found = constrained(scores, labels, name, rho=rho, reduction="none")
     assert found.tolist() == pytest.approx(expected, **CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CONSTRAINED)
 @settings(deadline=None, max_examples=30)
 @given(table=tables(), rho=st.floats(0.1, 10))
-def test_cost_sensitive_loss_is_the_weighted_sum(kind, table, rho):
+def test_cost_sensitive_loss_is_the_weighted_sum(name, table, rho):
     scores, _, costs = table
     expected = [
-        exact(row, cs, kind, rho) for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
+        exact(row, cs, name, rho) for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
     ]
-    found = cost_sensitive_constrained(scores, costs, kind, rho=rho, reduction="none")
+    found = cost_sensitive_constrained(scores, costs, name, rho=rho, reduction="none")
     assert found.tolist() == pytest.approx(expected, **CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(kind):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(name):
     torch.manual_seed(0)
     scores = 3 * torch.randn(50, 6, dtype=torch.float64)
     labels = torch.randint(6, (50,))
     costs = 1 - torch.nn.functional.one_hot(labels, 6)
-    loss = constrained(scores, labels, kind, reduction="none")
+    loss = constrained(scores, labels, name, reduction="none")
     assert loss.min() > 0
     torch.testing.assert_close(
-        cost_sensitive_constrained(scores, costs, kind, reduction="none"), loss, rtol=0, atol=0
+        cost_sensitive_constrained(scores, costs, name, reduction="none"), loss, rtol=0, atol=0
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_shift_does_not_matter(kind):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_shift_does_not_matter(name):
     torch.manual_seed(0)
     scores = torch.randn(7, 5, dtype=torch.float64)
     labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
     shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
     # 2e-13 is the rounding of the shifted scores themselves
     for loss, target in ((constrained, labels), (cost_sensitive_constrained, costs)):
-        before = loss(scores, target, kind, reduction="none")
-        after = loss(scores + shift, target, kind, reduction="none")
+        before = loss(scores, target, name, reduction="none")
+        after = loss(scores + shift, target, name, reduction="none")
         assert before.min() > 0
         torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
 
@@ -118,15 +112,15 @@ def test_a_large_common_offset_costs_no_precision():
     scores = torch.tensor([[0.5, -1.25, 2.0]])
     offset = scores + 2.0**13  # exact in float32; its mean is not
     costs = torch.tensor([[0.3, 1.0, 0.7]])
-    expected = exact(scores[0].tolist(), costs[0].tolist(), "exp")
+    expected = exact(scores[0].tolist(), costs[0].tolist(), "constrained_exp")
     for s in (scores, offset):
-        assert cost_sensitive_constrained(s, costs, "exp").item() == pytest.approx(
+        assert cost_sensitive_constrained(s, costs, "constrained_exp").item() == pytest.approx(
             expected, rel=1e-6
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_permuting_the_classes_permutes_the_gradient(kind):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_permuting_the_classes_permutes_the_gradient(name):
     torch.manual_seed(0)
     scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
     labels, order = torch.randint(5, (7,)), torch.randperm(5)
@@ -137,7 +131,7 @@ def test_permuting_the_classes_permutes_the_gradient(kind):
     ):
         one = scores.clone().requires_grad_()
         two = scores[:, order].clone().requires_grad_()
-        value_one, value_two = loss(one, before, kind), loss(two, after, kind)
+        value_one, value_two = loss(one, before, name), loss(two, after, name)
         torch.testing.assert_close(value_two, value_one)
         value_one.backward()
         value_two.backward()
@@ -148,8 +142,8 @@ def test_permuting_the_classes_permutes_the_gradient(kind):
 
 
 @pytest.mark.parametrize("cost_sensitive", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_both_orders(kind, cost_sensitive):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_gradients_of_both_orders(name, cost_sensitive):
     torch.manual_seed(0)
     scores = 2 * torch.randn(2, 1, 4, dtype=torch.float64)
     centred = scores - scores.mean(-1, keepdim=True)
@@ -162,18 +156,18 @@ def test_gradients_of_both_orders(kind, cost_sensitive):
 
     def loss(s: Tensor) -> Tensor:
         if cost_sensitive:
-            return cost_sensitive_constrained(s, costs, kind, rho=rho, reduction="none")
-        return constrained(s, labels, kind, rho=rho, reduction="none")
+            return cost_sensitive_constrained(s, costs, name, rho=rho, reduction="none")
+        return constrained(s, labels, name, rho=rho, reduction="none")
 
     assert torch.autograd.gradcheck(loss, (scores,))
     assert torch.autograd.gradgradcheck(loss, (scores,))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_network_that_starts_at_zero_learns(kind):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_a_network_that_starts_at_zero_learns(name):
     """r = 0 is a kink of the margin loss: the slope taken there must not be the flat one."""
     scores = torch.zeros(1, 3, requires_grad=True)
-    constrained(scores, torch.tensor([1]), kind).backward()
+    constrained(scores, torch.tensor([1]), name).backward()
     assert scores.grad[0, 1] < 0 < scores.grad[0, 0] == scores.grad[0, 2]
 
 
@@ -182,13 +176,13 @@ def test_closed_forms_on_two_classes():
     gap = torch.linspace(-20, 20, 41, dtype=torch.float64)
     scores, labels = torch.stack([torch.zeros_like(gap), gap], -1), torch.ones(41).long()
     forms = {
-        "exp": torch.exp(-gap / 2),
+        "constrained_exp": torch.exp(-gap / 2),
         "squared_hinge": torch.relu(1 - gap / 2) ** 2,
         "hinge": torch.relu(1 - gap / 2),
         "margin": (1 - gap / 6).clamp(0, 1),
     }
-    for kind, expected in forms.items():
-        found = constrained(scores, labels, kind, rho=3.0, reduction="none")
+    for name, expected in forms.items():
+        found = constrained(scores, labels, name, rho=3.0, reduction="none")
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
@@ -198,10 +192,11 @@ def test_margin_tends_to_the_zero_one_loss_of_each_score():
     assert constrained(scores, labels, "margin", rho=1e-6).item() == 2.0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_single_choice_has_the_score_zero(kind):
-    loss = cost_sensitive_constrained(torch.tensor([[7.0]]), torch.tensor([[0.25]]), kind)
-    assert loss.item() == 0.25  # Phi(0) = 1 for every kind
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_a_single_choice_has_the_score_zero(name):
+    loss = cost_sensitive_constrained(torch.tensor([[7.0]]), torch.tensor([[0.25]]), name)
+    # Phi(0) = 1 for the paper's losses
+    assert loss.item() == pytest.approx(0.25 * float(phi(mpmath.mpf(0), name)))
 
 
 ROWS = [
@@ -215,32 +210,23 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CONSTRAINED)
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_float32_keeps_values_and_gradients(kind, row):
+def test_float32_keeps_values_and_gradients(name, row):
     n = len(row)
     for label in range(n):
         scores = torch.tensor([row], requires_grad=True)
-        loss = constrained(scores, torch.tensor([label]), kind)
-        value = exact(row, off(label, n), kind)
+        loss = constrained(scores, torch.tensor([label]), name)
+        value = exact(row, off(label, n), name)
         if value > torch.finfo(torch.float32).max:
-            assert kind == "exp"
+            assert get_loss(name).exponential
             assert loss.item() == torch.inf
             continue
         # the centring rounds r by some 1e-6, which is a relative error of e^r
         assert loss.item() == pytest.approx(value, rel=1e-5, abs=1e-37)
         loss.backward()
         slopes = [
-            0.0
-            if k == label
-            else float(
-                {
-                    "exp": lambda r: mpmath.exp(r),
-                    "squared_hinge": lambda r: 2 * max(0, 1 + r),
-                    "hinge": lambda r: r > -1,
-                    "margin": lambda r: -1 < r <= 0,
-                }[kind](r)
-            )
+            0.0 if k == label else float(definition(name).slope(r, mpmath.mpf(1)))
             for k, r in enumerate(centre(row))
         ]
         mean = math.fsum(slopes) / n
@@ -249,10 +235,10 @@ def test_float32_keeps_values_and_gradients(kind, row):
         assert scores.grad[0].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6 * largest)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_zero_cost_silences_an_overflow(kind):
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_zero_cost_silences_an_overflow(name):
     scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
-    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.0, 0.9]]), kind)
+    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.0, 0.9]]), name)
     loss.backward()
     assert loss.item() == 0.0
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
@@ -260,7 +246,7 @@ def test_zero_cost_silences_an_overflow(kind):
 
 def test_zero_cost_leaves_the_other_terms_alone():
     scores = torch.tensor([[200.0, -1.0, -199.0]], requires_grad=True)
-    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.5, 1.0]]), "exp")
+    loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.5, 1.0]]), "constrained_exp")
     loss.backward()
     value = 0.5 * math.exp(-1)
     assert loss.item() == pytest.approx(value, rel=1e-6)
@@ -273,7 +259,7 @@ def test_tiny_cost_times_overflow_fits(score, cost):
     costs = torch.tensor([[cost, 0.0]])
     scores = torch.tensor([[score, -score]], requires_grad=True)
     assert torch.exp(scores.detach()[0, 0]) == torch.inf
-    loss = cost_sensitive_constrained(scores, costs, "exp")
+    loss = cost_sensitive_constrained(scores, costs, "constrained_exp")
     loss.backward()
     expected = math.exp(score) * costs[0, 0].item()
     assert loss.item() == pytest.approx(expected, rel=3e-5)
@@ -284,7 +270,10 @@ def test_the_two_ways_of_multiplying_meet():
     """No step where w * e^r becomes e^(r + log w)."""
     r = torch.linspace(39.9, 40.1, 21, dtype=torch.float64)
     loss = cost_sensitive_constrained(
-        torch.stack([r, -r], -1), torch.tensor([[0.3, 0.0]]).expand(21, 2), "exp", reduction="none"
+        torch.stack([r, -r], -1),
+        torch.tensor([[0.3, 0.0]]).expand(21, 2),
+        "constrained_exp",
+        reduction="none",
     )
     weight = torch.tensor(0.3).double()
     torch.testing.assert_close(loss, weight * torch.exp(r), rtol=1e-13, atol=0)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 import mpmath
 import numpy as np
+from loss_definitions import COMP_SUM, definition
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog, minimize
 
-COMP_SUM = ("log", "exp", "gce", "mae")
-CONSTRAINED = ("constrained_exp", "squared_hinge", "hinge", "margin")
-LOSSES = (*COMP_SUM, *CONSTRAINED)
 Vector = NDArray[np.float64]
 
 
@@ -21,30 +19,28 @@ def softmax(scores: ArrayLike) -> Vector:
     return e / e.sum()
 
 
-def phi_of_softmax(loss: str, s: Vector, q: float = 0.7) -> Vector:
-    """A comp-sum loss of every label, from the softmax."""
-    if loss == "log":
-        return -np.log(s)
-    if loss == "exp":
-        return 1 / s - 1
-    return (1 - s**q) / q if loss == "gce" else 1 - s
-
-
-def phi_of_centred(loss: str, r: Vector, rho: float = 1.0) -> Vector:
-    """Phi(-r) of a constrained loss, from scores that sum to zero."""
-    if loss == "constrained_exp":
-        return np.exp(r)
-    if loss == "margin":
-        return np.clip(1 + r / rho, 0, 1)
-    return np.maximum(0, 1 + r) ** (2 if loss == "squared_hinge" else 1)
+def of_definition(loss: str, x: Vector, parameter: float, slope: bool = False) -> Vector:
+    """Phi of a softmax (comp-sum) or of scores that sum to zero (constrained); or its slope."""
+    function = definition(loss).slope if slope else definition(loss).phi
+    with mpmath.workdps(20):
+        values = [mpmath.mpf(float(v)) for v in x]
+        if loss in COMP_SUM:
+            chain = [-1 / v**2 if slope else 1 for v in values]
+            arguments = [(1 - v) / v for v in values]
+        else:
+            chain, arguments = [1] * len(values), values
+        each = [
+            c * function(a, mpmath.mpf(parameter)) for c, a in zip(chain, arguments, strict=True)
+        ]
+    return np.array([float(v) for v in each])
 
 
 def phi(loss: str, scores: ArrayLike, q: float = 0.7, rho: float = 1.0) -> Vector:
     """What each member adds to the error, for a weight of one."""
     h = np.asarray(scores, dtype=float)
     if loss in COMP_SUM:
-        return phi_of_softmax(loss, softmax(h), q)
-    return phi_of_centred(loss, h - h.mean(), rho)
+        return of_definition(loss, softmax(h), q)
+    return of_definition(loss, h - h.mean(), rho)
 
 
 def top(values: Sequence[float], k: int) -> list[int]:
@@ -75,7 +71,8 @@ def least_error(
 ) -> float:
     """The least of `sum weights phi` over all scores; or those where no label outranks a kept one.
 
-    Convex programmes in the softmax or in the centred scores, by definition of the losses.
+    Convex programmes in the softmax or in the centred scores, by definition of the losses. Losses
+    without a programme of their own here are taken to be smooth.
     """
     w = np.asarray(weights, dtype=float)
     n = len(w)
@@ -98,17 +95,10 @@ def _least_smooth(loss: str, w: Vector, order: Vector, q: float) -> float:
     comp = loss in COMP_SUM
 
     def error(x: Vector) -> float:
-        return float(w @ (phi_of_softmax(loss, x, q) if comp else phi_of_centred(loss, x)))
+        return float(w @ of_definition(loss, x, q if comp else 1.0))
 
     def slope(x: Vector) -> Vector:
-        slopes = {
-            "log": lambda: -1 / x,
-            "exp": lambda: -1 / x**2,
-            "gce": lambda: -(x ** (q - 1)),
-            "constrained_exp": lambda: np.exp(x),
-            "squared_hinge": lambda: 2 * np.maximum(0, 1 + x),
-        }
-        return w * slopes[loss]()
+        return w * of_definition(loss, x, q if comp else 1.0, slope=True)
 
     constraints = [{"type": "eq", "fun": lambda x: x.sum() - comp, "jac": lambda x: np.ones(n)}]
     if len(order):
@@ -162,21 +152,9 @@ def _least_margin(v: Vector, order: Vector, rho: float, piece: tuple[int, ...]) 
 
 def infimum(loss: str, w: Sequence[mpmath.mpf], q: float) -> mpmath.mpf:
     """The closed forms, in as many digits as mpmath works with."""
-    n, total = len(w), mpmath.fsum(w)
-    if loss == "log":
-        return -mpmath.fsum(x * mpmath.log(x / total) for x in w)
-    if loss == "exp":
-        return mpmath.fsum(mpmath.sqrt(x) for x in w) ** 2 - total
-    if loss == "gce":
-        a = 1 / (1 - mpmath.mpf(q))
-        return (total - mpmath.fsum(x**a for x in w) ** (1 / a)) / mpmath.mpf(q)
-    if loss == "mae":
-        return total - max(w)
-    if loss == "constrained_exp":
-        return n * mpmath.fprod(w) ** (mpmath.mpf(1) / n)
-    if loss == "squared_hinge":
-        return n**2 / mpmath.fsum(1 / x for x in w)
-    return n * min(w) if loss == "hinge" else min(w)
+    closed_form = definition(loss).infimum
+    assert closed_form is not None, f"add the infimum of {loss!r} to tests/loss_definitions.py"
+    return closed_form(w, mpmath.mpf(q))
 
 
 def least_regret(

@@ -151,7 +151,7 @@ def test_plug_in_selector_breaks_ties_as_the_bayes_selector_does() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="sizes must hold at least one"):
+    with pytest.raises(ValueError, match="sizes must have at least one"):
         bayes_choice([0.5, 0.5], [])
     with pytest.raises(ValueError, match="k = 3 of 2 labels"):
         bayes_choice([0.5, 0.5], [1, 3])

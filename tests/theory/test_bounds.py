@@ -8,12 +8,12 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from by_hand import COMP_SUM, LOSSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_definitions import COMP_SUM, CONSTRAINED, definition, that_know, with_exponents
 from numpy.typing import NDArray
 
-from shortlist.losses import from_name
+from shortlist.losses import NO_BOUND, UnknownFactError, from_name, get_loss
 from shortlist.theory import (
     cardinality_regret,
     cost_sensitive_bound,
@@ -30,21 +30,19 @@ from shortlist.theory import (
     top_k_bound,
     top_k_regret,
 )
-from shortlist.theory.bounds import NOT_CONSISTENT, gce_bound
 
 few = settings(deadline=None, max_examples=60, derandomize=True)
 EXPONENTS = (0.05, 0.3, 0.5, 0.7, 0.9)
-WITH_EXPONENTS = [
-    *((loss, 0.7) for loss in LOSSES if loss != "gce"),
-    *(("gce", q) for q in (0.3, 0.5, 0.7, 0.9)),
-]
-COMP_SUM_WITH_EXPONENTS = [
-    *((loss, 0.7) for loss in COMP_SUM if loss != "gce"),
-    *(("gce", q) for q in EXPONENTS),
-]
+SOME = (0.3, 0.5, 0.7, 0.9)
+WITH_PSI = with_exponents(that_know("psi"), EXPONENTS)
+WITH_COST_BOUND = with_exponents(that_know("cost_sensitive_bound", "infimum"), SOME)
+WITH_TOP_K_BOUND = with_exponents(that_know("top_k_bound", "infimum"), SOME)
+PAPER = (*COMP_SUM[:4], *CONSTRAINED[:4])
+PUBLISHED = with_exponents(that_know("published_top_k_bound"), SOME)
+NOT_CONSISTENT = [x for x in that_know("top_k_bound") if get_loss(x).top_k_bound is NO_BOUND]
 ROUNDING = 1e-14
 """Of a surrogate regret, the difference of two numbers of about one."""
-CONSISTENT = [pair for pair in WITH_EXPONENTS if pair[0] not in NOT_CONSISTENT]
+CONSISTENT = [pair for pair in WITH_TOP_K_BOUND if pair[0] not in NOT_CONSISTENT]
 
 
 def near(value: float, rel: float) -> object:
@@ -55,30 +53,25 @@ def near(value: float, rel: float) -> object:
 def exact_psi(loss: str, t: float, n: int, q: float) -> float:
     """The table, in a hundred digits."""
     with mpmath.workdps(100):
-        x, q = mpmath.mpf(t), mpmath.mpf(q)
-        if loss == "log":
-            ends = [1 - x, 1 + x]
-            return float(mpmath.fsum(s / 2 * mpmath.log(s) for s in ends if s > 0))
-        if loss == "exp":
-            return float(1 - mpmath.sqrt(1 - x * x))
-        if loss == "mae":
-            return float(x / n)
-        a = 1 / (1 - q)
-        mean = ((1 + x) ** a + (1 - x) ** a) / 2
-        return float((mean ** (1 / a) - 1) / (q * mpmath.mpf(n) ** q))
+        return float(definition(loss).psi(mpmath.mpf(t), n, mpmath.mpf(q)))
+
+
+def test_the_losses_that_are_not_consistent() -> None:
+    assert {"mae", "hinge", "margin"} <= set(NOT_CONSISTENT)
+    assert not {loss for loss, _ in CONSISTENT} & {"mae", "hinge", "margin"}
 
 
 # psi and its inverse
 
 
-@pytest.mark.parametrize(("loss", "q"), COMP_SUM_WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 @few
 @given(st.one_of(st.floats(1e-9, 1), st.floats(-30, 0).map(lambda x: 10**x)), st.integers(2, 100))
 def test_psi_is_the_papers(loss, q, t, n) -> None:
     assert psi(loss, t, n=n, q=q) == near(exact_psi(loss, t, n, q), 1e-8)
 
 
-@pytest.mark.parametrize(("loss", "q"), COMP_SUM_WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 def test_psi_starts_at_zero_and_is_increasing_and_convex(loss, q) -> None:
     t = np.linspace(0, 1, 401)
     values = np.array([psi(loss, x, n=5, q=q) for x in t])
@@ -88,7 +81,7 @@ def test_psi_starts_at_zero_and_is_increasing_and_convex(loss, q) -> None:
     assert (np.diff(steps) >= -1e-15).all()
 
 
-@pytest.mark.parametrize(("loss", "q"), COMP_SUM_WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 @few
 @given(st.floats(-250, -0.01), st.integers(2, 100))
 def test_psi_inverse_is_the_inverse(loss, q, power, n) -> None:
@@ -98,7 +91,7 @@ def test_psi_inverse_is_the_inverse(loss, q, power, n) -> None:
     assert psi(loss, t, n=n, q=q) == near(regret, 1e-10)
 
 
-@pytest.mark.parametrize(("loss", "q"), COMP_SUM_WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 @pytest.mark.parametrize("regret", [1e-200, 1e-12, 1e-3])
 def test_psi_inverse_at_tiny_regrets(loss, q, regret) -> None:
     t = psi_inverse(loss, regret, n=7, q=q)
@@ -106,7 +99,7 @@ def test_psi_inverse_at_tiny_regrets(loss, q, regret) -> None:
     assert psi_inverse(loss, 2 * regret, n=7, q=q) > t
 
 
-@pytest.mark.parametrize(("loss", "q"), COMP_SUM_WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 def test_psi_inverse_at_its_ends(loss, q) -> None:
     assert psi_inverse(loss, 0.0, n=3, q=q) == 0
     assert psi_inverse(loss, psi(loss, 1.0, n=3, q=q), n=3, q=q) == 1
@@ -123,9 +116,11 @@ def test_psi_refuses_what_it_is_not_for() -> None:
     for t in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="t must lie in"):
             psi("log", t)
-    for loss in ("hinge", "nothing"):
-        with pytest.raises(ValueError, match="loss must be one of"):
-            psi(loss, 0.5)
+    with pytest.raises(ValueError, match=r"loss must be one of.*'log'.*got 'nothing'"):
+        psi("nothing", 0.5)
+    for function in (psi, psi_inverse):
+        with pytest.raises(UnknownFactError, match=r"'psi.*' of the loss 'hinge' is not known"):
+            function("hinge", 0.5)
     for q in (0.0, 1.0, -1.0):
         with pytest.raises(ValueError, match="between 0 and 1"):
             psi("gce", 0.5, q=q)
@@ -156,7 +151,7 @@ def a_case(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
     return np.round(h) if rng.random() < 0.2 else h
 
 
-@pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_COST_BOUND)
 def test_cost_sensitive_bound_bounds(loss, q) -> None:
     rng = np.random.default_rng(0)
     for _ in range(400):
@@ -173,17 +168,10 @@ def test_cost_sensitive_bound_bounds(loss, q) -> None:
 
 
 def best_scores(loss: str, p: NDArray[np.float64], q: float) -> NDArray[np.float64]:
-    v = 1 - p
-    return {
-        "log": lambda: np.log(p),
-        "exp": lambda: np.log(p) / 2,
-        "gce": lambda: np.log(p) / (1 - q),
-        "constrained_exp": lambda: -np.log(v),
-        "squared_hinge": lambda: len(v) / v / (1 / v).sum(),
-    }[loss]()
+    return definition(loss).best_scores(p, 100.0, q)
 
 
-@pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_TOP_K_BOUND)
 def test_top_k_bound_bounds_at_random_scores(loss, q) -> None:
     rng = np.random.default_rng(1)
     for _ in range(600):
@@ -259,7 +247,7 @@ def test_log_and_exp_need_no_factor_k(power, n, data, loss) -> None:
 
 
 @few
-@given(st.floats(-12, 0.5), st.integers(2, 30), st.sampled_from(WITH_EXPONENTS))
+@given(st.floats(-12, 0.5), st.integers(2, 30), st.sampled_from(PUBLISHED))
 def test_for_one_label_the_smaller_of_both_bounds_is_given(power, n, pair) -> None:
     loss, q = pair
     found = top_k_bound(loss, 10**power, n=n, k=1, q=q)
@@ -269,7 +257,7 @@ def test_for_one_label_the_smaller_of_both_bounds_is_given(power, n, pair) -> No
         assert found == min(1, printed)
 
 
-@pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), PUBLISHED)
 def test_published_bound_is_k_times_psi_inverse_or_gamma(loss, q) -> None:
     for regret in (0.0, 1e-5, 0.01):
         for n, k in ((3, 2), (10, 7)):
@@ -286,7 +274,7 @@ def test_losses_that_are_not_consistent_have_no_bound_between_one_and_all(loss) 
     assert top_k_bound(loss, 0.0, n=10, k=1) == 0
 
 
-@pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
+@pytest.mark.parametrize(("loss", "q"), WITH_TOP_K_BOUND)
 def test_who_keeps_all_labels_misses_none(loss, q) -> None:
     assert top_k_bound(loss, 5.0, n=4, k=4, q=q) == 0
 
@@ -311,7 +299,8 @@ def test_top_k_bound_is_the_same_for_k_and_the_labels_left_out(loss, q) -> None:
 
 
 def test_gce_at_a_half_is_one_bound_from_both_sides() -> None:
-    below, at, above = (gce_bound(1e-4, 3, q) for q in (0.5 - 1e-9, 0.5, 0.5 + 1e-9))
+    exponents = (0.5 - 1e-9, 0.5, 0.5 + 1e-9)
+    below, at, above = (top_k_bound("gce", 1e-4, n=6, k=3, q=q) for q in exponents)
     assert below == pytest.approx(at, rel=1e-6)
     assert above == pytest.approx(at, rel=1e-6)
 
@@ -337,7 +326,7 @@ def test_top_k_bound_refuses_what_cannot_be() -> None:
     ("loss", "q", "k", "published"),
     [
         (loss, q, k, published)
-        for loss, q in WITH_EXPONENTS
+        for loss, q in PUBLISHED
         for k in (1, 2, 4, 8)
         for published in (True, False)
         if published or k > 1 or loss != "gce" or q > 0.5
@@ -358,7 +347,7 @@ def test_rates_are_those_of_the_bounds_at_small_regrets(loss, q, k, published) -
 @given(
     st.one_of(st.just(0.0), st.floats(1e-300, 5)),
     st.integers(2, 50),
-    st.sampled_from(COMP_SUM_WITH_EXPONENTS),
+    st.sampled_from(WITH_PSI),
 )
 def test_realizable_bound_is_psi_inverse(error, n, pair) -> None:
     loss, q = pair
@@ -371,14 +360,14 @@ def test_realizable_bound_bounds_the_error_of_a_certain_label() -> None:
         n = int(rng.integers(2, 6))
         scores = a_case(rng, n)
         miss = float(max(range(n), key=lambda y, s=scores: (s[y], y)) != 0)
-        for loss in COMP_SUM:
+        for loss in that_know("psi"):
             module = from_name(loss, cost_sensitive=False)
             error = float(module(torch.tensor(scores[None]), torch.tensor([0])))
             assert miss <= realizable_bound(loss, error, n=n) + 1e-9
 
 
 def test_realizable_bound_is_for_comp_sum_losses() -> None:
-    with pytest.raises(ValueError, match="loss must be one of"):
+    with pytest.raises(UnknownFactError, match="of the loss 'hinge' is not known"):
         realizable_bound("hinge", 0.1, n=3)
     with pytest.raises(ValueError, match="error must be"):
         realizable_bound("log", -0.1, n=3)
@@ -387,7 +376,7 @@ def test_realizable_bound_is_for_comp_sum_losses() -> None:
 # What a loss can be, and how steep
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", that_know("largest_value", "lipschitz"))
 @few
 @given(st.integers(2, 6), st.floats(0.0, 4.0), st.floats(0.05, 0.95), st.floats(0.2, 3), st.data())
 def test_values_and_slopes_are_within_their_bounds(loss, n, largest, q, rho, data) -> None:
@@ -412,7 +401,7 @@ def test_the_worst_scores_reach_the_largest_value(loss, n) -> None:
     assert loss_bound(loss, n=n, largest=2.0) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", that_know("largest_value"))
 def test_two_labels_reach_the_largest_value(loss) -> None:
     scores = torch.tensor([[-9.0, 9.0]], dtype=torch.float64)
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0])).item()
@@ -428,10 +417,15 @@ def test_a_wrong_label_far_ahead_is_as_steep_as_can_be(loss) -> None:
 
 
 def test_some_losses_are_bounded_without_a_bound_on_scores() -> None:
-    bounded = {loss for loss in LOSSES if loss_bound(loss, n=5) < math.inf}
+    bounded = {loss for loss in PAPER if loss_bound(loss, n=5) < math.inf}
     assert bounded == {"mae", "gce", "margin"}
-    steep = {loss for loss in LOSSES if lipschitz(loss, n=5) == math.inf}
+    steep = {loss for loss in PAPER if lipschitz(loss, n=5) == math.inf}
     assert steep == {"exp", "constrained_exp", "squared_hinge"}
+
+
+@pytest.mark.parametrize("loss", that_know("lipschitz"))
+def test_a_gradient_is_bounded_if_there_is_a_lipschitz_constant(loss) -> None:
+    assert get_loss(loss).bounded_gradient == (lipschitz(loss, n=5) < math.inf)
 
 
 # Generalisation
@@ -442,7 +436,7 @@ def bound_on_a_sample(loss: str = "log", **changes: float) -> float:
     return generalization_bound(loss, **(given | changes))
 
 
-@pytest.mark.parametrize("loss", ["log", "exp", "gce", "constrained_exp", "squared_hinge"])
+@pytest.mark.parametrize("loss", dict.fromkeys(loss for loss, _ in CONSISTENT))
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -490,7 +484,7 @@ def test_generalization_bound_refuses_what_cannot_be(change) -> None:
         bound_on_a_sample(**change)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", that_know("lipschitz"))
 def test_rademacher_complexity_falls_with_the_root_of_the_sample(loss) -> None:
     one, four = (
         rademacher_linear(loss, m=m, n=5, norm=2.0, radius=0.5, rho=0.5) for m in (100, 400)

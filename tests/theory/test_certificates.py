@@ -8,8 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from by_hand import COMP_SUM, top
+from by_hand import top
+from loss_definitions import COMP_SUM
 
+from shortlist.losses import get_loss
 from shortlist.theory import (
     Certificate,
     certificate,
@@ -20,7 +22,7 @@ from shortlist.theory import (
     top_k_bound,
     top_k_regret,
 )
-from shortlist.theory.certificates import FAILING
+from shortlist.theory.exact_losses import FAILING
 
 F = Fraction
 CASES = [
@@ -98,6 +100,8 @@ def test_there_is_none_to_ask_for_where_the_theorem_holds(loss) -> None:
 
 def test_the_failing_losses_are_those_with_a_certificate(found) -> None:
     assert set(FAILING) == {loss for loss, _ in found}
+    for loss, q in CASES:
+        assert not get_loss(loss, q=q).published_top_k_bound.holds
 
 
 # What is none
@@ -220,8 +224,8 @@ def test_a_certificate_prints_what_it_shows(found, loss, q) -> None:
     assert words.startswith(f"gce, q = {q:g}: p = (" if loss == "gce" else f"{loss}: p = (")
     assert "keeps labels 0, 2" in words
     assert f"top-2 regret {float(one.target_regret()):g}" in words
-    kind = "softmax" if loss in COMP_SUM else "scores"
-    assert (kind if loss != "constrained_exp" else "exp(scores)") + " = (" in words
+    scale = "softmax" if loss in COMP_SUM else "scores"
+    assert (scale if loss != "constrained_exp" else "exp(scores)") + " = (" in words
 
 
 def test_a_certificate_with_a_label_that_is_almost_certain_says_by_how_much(found) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-from by_hand import COMP_SUM, CONSTRAINED, LOSSES, least_error, least_regret, wrong_set
+from by_hand import least_error, least_regret, wrong_set
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from loss_definitions import COMP_SUM, definition, that_know, with_exponents
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist.losses import get_loss
+from shortlist.losses.pooled import Pooled
 from shortlist.theory import surrogate_regret
 from shortlist.theory.pooling import (
-    Pooled,
     comp_sum_regret,
     constrained_regret,
     log_complement,
@@ -28,10 +29,9 @@ from shortlist.theory.pooling import (
 
 few = settings(deadline=None, max_examples=60, derandomize=True)
 EXPONENTS = (0.3, 0.5, 0.7, 0.9)
-WITH_EXPONENTS = [
-    *((loss, 0.7) for loss in LOSSES if loss != "gce"),
-    *(("gce", q) for q in EXPONENTS),
-]
+LOSSES = that_know("pooled_regret")
+CONSTRAINED = that_know("pooled_regret", family="constrained")
+WITH_EXPONENTS = with_exponents(LOSSES, EXPONENTS)
 DIGITS = 400
 
 
@@ -52,8 +52,8 @@ def mask(kept: Sequence[bool]) -> Tensor:
 def log_regret(loss: str, log_w: Sequence[float], kept: Sequence[bool], q: float = 0.7) -> float:
     """Of weights as they are: w of a comp-sum loss, v of a constrained one."""
     if loss in COMP_SUM:
-        return float(comp_sum_regret(loss, row(log_w), mask(kept), q))
-    return float(constrained_regret(loss, row(log_w), mask(kept)))
+        return float(comp_sum_regret(get_loss(loss, q=q), row(log_w), mask(kept)))
+    return float(constrained_regret(get_loss(loss), row(log_w), mask(kept)))
 
 
 def top_k_log_regret(
@@ -62,7 +62,7 @@ def top_k_log_regret(
     """Of a distribution."""
     if loss in COMP_SUM:
         return log_regret(loss, log_p, kept, q)
-    return float(top_k_constrained_regret(loss, row(log_p), mask(kept)))
+    return float(top_k_constrained_regret(get_loss(loss), row(log_p), mask(kept)))
 
 
 def cases(seed: int, count: int) -> list[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
@@ -147,16 +147,9 @@ def test_the_least_regret_is_that_of_the_pooled_weights_best_scores(loss, q) -> 
     for p, kept in cases(seed=5, count=12):
         after = Pooled(row(np.log(p)), out_of_order(row(np.log(p)), mask(kept))).after.exp()[0]
         t = after.numpy()
-        v = 1 - t
-        best = {
-            "log": np.log(t),
-            "exp": np.log(t) / 2,
-            "gce": np.log(t) / (1 - q),
-            "constrained_exp": -np.log(v),
-            "squared_hinge": len(v) / v / (1 / v).sum(),
-            # one kept label far above, the others far below, kept ones first
-            "margin": np.where(p == p[kept].max(), 100.0, np.where(kept, -20.0, -30.0)),
-        }[loss]
+        best = definition(loss).best_scores(t, 100.0, q)
+        if loss == "margin":  # one kept label far above, the others far below, kept ones first
+            best = np.where(p == p[kept].max(), 100.0, np.where(kept, -20.0, -30.0))
         least = math.exp(top_k_log_regret(loss, np.log(p), kept, q))
         assert surrogate_regret(loss, p, best, q=q) == pytest.approx(least, rel=1e-6, abs=1e-12)
         assert min(best[kept]) >= max(best[~kept]) - 1e-12
@@ -278,9 +271,8 @@ def test_rows_do_not_know_of_each_other(loss) -> None:
     some = [case for case in cases(seed=9, count=30) if len(case[0]) == 4]
     log_p = torch.tensor(np.log([p for p, _ in some]))
     kept = torch.tensor(np.array([kept for _, kept in some]))
-    function = partial(comp_sum_regret, q=0.7) if loss in COMP_SUM else top_k_constrained_regret
-    arguments = (loss, log_p, kept)
-    together = function(*arguments).tolist()
+    function = comp_sum_regret if loss in COMP_SUM else top_k_constrained_regret
+    together = function(get_loss(loss), log_p, kept).tolist()
     alone = [top_k_log_regret(loss, np.log(p), k) for p, k in some]
     assert together == pytest.approx(alone, abs=1e-12)
 
@@ -308,6 +300,14 @@ def test_pooled_weights_are_in_order_and_keep_their_sum() -> None:
         assert np.where(kept, np.maximum(p, level), np.minimum(p, level)) == pytest.approx(after)
 
 
+def test_weights_whose_ratio_overflows_are_pooled_as_any_others() -> None:
+    log_w = row([0.0, -400.0, -800.0, -801.0, -math.inf])
+    block = out_of_order(log_w, mask([True, False, True, True, False]))
+    assert block[0].tolist() == [False, True, True, True, False]
+    block = out_of_order(log_w, mask([False, True, False, True, False]))
+    assert block[0].tolist() == [True, True, False, True, False]
+
+
 def test_complements_are_sums_of_the_others() -> None:
     log_p = row([0.0, -100.0, -101.0, -math.inf])
     found = log_complement(log_p)[0].tolist()
@@ -322,9 +322,9 @@ def test_slopes_of_the_regret_are_those_of_its_differences(loss, q) -> None:
     for p, kept in cases(seed=12, count=6):
         log_p = row(np.log(p)).requires_grad_()
         if loss in COMP_SUM:
-            value = comp_sum_regret(loss, log_p, mask(kept), q)
+            value = comp_sum_regret(get_loss(loss, q=q), log_p, mask(kept))
         else:
-            value = top_k_constrained_regret(loss, log_p, mask(kept))
+            value = top_k_constrained_regret(get_loss(loss), log_p, mask(kept))
         if not bool(value.isfinite()):
             continue
         (slope,) = torch.autograd.grad(value.sum(), log_p)

@@ -1,48 +1,55 @@
-"""The paper's sixteen surrogate losses: functions, each with an `nn.Module` twin.
+"""Surrogate losses: functions, each with an `nn.Module` twin, and a record of what is known.
 
-Two families (comp-sum and constrained) of four kinds, for a label (to train a classifier) or
-for a table of costs (to train a selector).
+Two families, comp-sum and constrained, for a label (to train a classifier) or for costs (to
+train a selector). The paper's eight are in `records/`; `register_loss` adds one of your own.
 """
 
 from __future__ import annotations
 
-from shortlist._utils.arrays import check_choice
-from shortlist.losses.common import SurrogateLoss
+from shortlist.losses import records  # noqa: F401  registers the paper's losses
+from shortlist.losses.common import LossModule
 from shortlist.losses.comp_sum import (
-    COMP_SUM_KINDS,
     CompSumLoss,
     CostSensitiveCompSumLoss,
     comp_sum,
     cost_sensitive_comp_sum,
 )
 from shortlist.losses.constrained import (
-    CONSTRAINED_KINDS,
     ConstrainedLoss,
     CostSensitiveConstrainedLoss,
     constrained,
     cost_sensitive_constrained,
 )
+from shortlist.losses.record import NO_BOUND, Bound, Parameter, SurrogateLoss, UnknownFactError
+from shortlist.losses.registry import (
+    get_loss,
+    loss_entry,
+    loss_names,
+    register_loss,
+    unregister_loss,
+)
 
 __all__ = [
-    "NAMES",
+    "NO_BOUND",
+    "Bound",
     "CompSumLoss",
     "ConstrainedLoss",
     "CostSensitiveCompSumLoss",
     "CostSensitiveConstrainedLoss",
+    "LossModule",
+    "Parameter",
     "SurrogateLoss",
+    "UnknownFactError",
     "comp_sum",
     "constrained",
     "cost_sensitive_comp_sum",
     "cost_sensitive_constrained",
     "from_name",
+    "get_loss",
+    "loss_names",
+    "register_loss",
+    "unregister_loss",
 ]
-
-# Both families have an "exp": in the flat list the constrained one carries its family's name.
-_CONSTRAINED_NAMES = {
-    kind if kind not in COMP_SUM_KINDS else f"constrained_{kind}": kind
-    for kind in CONSTRAINED_KINDS
-}
-NAMES: tuple[str, ...] = (*COMP_SUM_KINDS, *_CONSTRAINED_NAMES)
 
 
 def from_name(
@@ -53,24 +60,34 @@ def from_name(
     cost_sensitive: bool,
     reduction: str = "mean",
     validate: bool = True,
-) -> SurrogateLoss:
-    """The loss module behind a flat name, as estimators take it in `loss=`.
+) -> LossModule:
+    """Return the loss module of a name, as estimators take it in `loss=`.
 
     Parameters
     ----------
     name : str
-        One of `NAMES`: `"log"`, `"exp"`, `"gce"`, `"mae"` (comp-sum),
-        `"constrained_exp"`, `"squared_hinge"`, `"hinge"`, `"margin"` (constrained).
-    q : float
-        Exponent of `"gce"`, in (0, 1).
-    rho : float
-        The margin of `"margin"`, above 0.
+        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge",
+        "margin" (constrained), or a loss of your own (`register_loss`).
+    q : float, default=0.7
+        Parameter of comp-sum losses: the exponent of "gce", in (0, 1).
+    rho : float, default=1.0
+        Parameter of constrained losses: the margin of "margin", above 0.
     cost_sensitive : bool
         Whether the loss takes costs (a selector) or labels (a classifier).
-    reduction : str
-        `"mean"`, `"sum"` or `"none"`.
-    validate : bool
+    reduction : {"mean", "sum", "none"}, default="mean"
+        Reduction over all examples.
+    validate : bool, default=True
         Whether the loss checks the range of its labels or costs at each call.
+
+    Returns
+    -------
+    LossModule
+        A module of `(scores, labels)` or `(scores, costs)`.
+
+    Raises
+    ------
+    ValueError
+        If there is no loss of that name, or an argument is out of range.
 
     Examples
     --------
@@ -79,10 +96,8 @@ def from_name(
     >>> from_name("margin", rho=2.0, cost_sensitive=True)
     CostSensitiveConstrainedLoss('margin', rho=2.0, reduction='mean')
     """
-    check_choice(name, "loss", NAMES)
-    if name in COMP_SUM_KINDS:
-        comp = CostSensitiveCompSumLoss if cost_sensitive else CompSumLoss
-        return comp(name, q=q, reduction=reduction, validate=validate)
-    cstnd = CostSensitiveConstrainedLoss if cost_sensitive else ConstrainedLoss
-    kind = _CONSTRAINED_NAMES[name]
-    return cstnd(kind, rho=rho, reduction=reduction, validate=validate)
+    if loss_entry(name).family == "comp_sum":
+        comp_sum_class = CostSensitiveCompSumLoss if cost_sensitive else CompSumLoss
+        return comp_sum_class(name, q=q, reduction=reduction, validate=validate)
+    constrained_class = CostSensitiveConstrainedLoss if cost_sensitive else ConstrainedLoss
+    return constrained_class(name, rho=rho, reduction=reduction, validate=validate)

@@ -1,4 +1,4 @@
-"""The paper's theory as code: regrets, bounds, Bayes selectors, gaps, and a search for what fails.
+"""The paper's theory as code: regrets, bounds, Bayes selectors, gaps, and tests of every theorem.
 
 `docs/theory.md` has the statements in their right form, the proofs and the counter-examples.
 """
@@ -9,12 +9,8 @@ from shortlist.theory.bayes import bayes_choice, deterministic_choice
 from shortlist.theory.bounds import (
     cost_sensitive_bound,
     gamma,
-    generalization_bound,
-    lipschitz,
-    loss_bound,
     psi,
     psi_inverse,
-    rademacher_linear,
     rate,
     realizable_bound,
     top_k_bound,
@@ -31,18 +27,26 @@ from shortlist.theory.gaps import (
     minimizability_gap,
     top_two_example,
 )
+from shortlist.theory.generalization import (
+    generalization_bound,
+    lipschitz,
+    loss_bound,
+    rademacher_linear,
+)
+from shortlist.theory.hypotheses import hypothesis_words
 from shortlist.theory.regret import (
     best_cardinality_error,
     best_top_k_error,
     cardinality_error,
     cardinality_regret,
     expected_costs,
-    hypothesis_words,
+    top_k_error,
+    top_k_regret,
+)
+from shortlist.theory.surrogates import (
     surrogate_error,
     surrogate_infimum,
     surrogate_regret,
-    top_k_error,
-    top_k_regret,
 )
 from shortlist.theory.verification import Report, Row, verify
 

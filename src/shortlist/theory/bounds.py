@@ -1,30 +1,23 @@
-"""The paper's theorems as functions: how much a surrogate's regret allows the target's to be.
+"""The paper's theorems as functions: bounds on the target's regret by a surrogate's regret.
 
 Each takes a surrogate regret (a conditional one, or an expected one with minimizability gaps
-added, as all functions here are concave) and gives a bound on the target's. Where the published
-statement is wrong, the function gives a right one, and the published one with `published=True`.
+added, as all functions here are concave) and returns a bound on the target's regret. Where the
+published statement is wrong, the function returns a right one, and the published one with
+`published=True`. The formulas are in the records of the losses (`shortlist.losses.records`).
 
-The hypothesis set must be symmetric and complete (`hypothesis_words` says what that means).
+The hypothesis set must be symmetric and complete (`hypothesis_words` defines both).
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-from scipy.optimize import brentq
-
-from shortlist._utils.arrays import check_choice, check_count, check_probability, check_weight
-from shortlist.losses import NAMES
-from shortlist.losses.common import check_between
-from shortlist.losses.comp_sum import COMP_SUM_KINDS
-
-NOT_CONSISTENT = ("mae", "hinge", "margin")
-"""Not consistent for the top-k loss with 2 <= k < n, so that no bound holds there."""
+from shortlist._utils.validation import check_count, check_non_negative
+from shortlist.losses import get_loss
 
 
 def psi(loss: str, t: float, *, n: int = 2, q: float = 0.7) -> float:
-    """The paper's psi of a comp-sum loss (Theorem on top-k, Section 4), t in [0, 1].
+    """Return the paper's psi of a comp-sum loss (Theorem on top-k, Section 4).
 
     ==== =======================================================================
     log  (1 - t)/2 log(1 - t) + (1 + t)/2 log(1 + t)
@@ -33,95 +26,143 @@ def psi(loss: str, t: float, *, n: int = 2, q: float = 0.7) -> float:
     gce  ((((1 + t)^a + (1 - t)^a) / 2)^(1/a) - 1) / (q n^q), a = 1 / (1 - q)
     ==== =======================================================================
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has psi.
+    t : float
+        Argument, in [0, 1].
+    n : int, default=2
+        Number of labels.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    float
+        psi(t).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or psi of the loss is not known.
+
+    Examples
+    --------
     >>> round(psi("log", 1.0), 6), round(psi("exp", 0.6), 12), psi("mae", 0.5, n=10)
     (0.693147, 0.2, 0.05)
     """
-    check_choice(loss, "loss", COMP_SUM_KINDS)
+    record = get_loss(loss, q=q)
     if not 0 <= t <= 1:
         raise ValueError(f"t must lie in [0, 1]; got {t!r}")
-    check_count(n, "n", least=2)
-    if loss == "mae":
-        return t / n
-    if loss == "exp":  # 1 - sqrt(1 - t^2), where t is small too
-        return t * t / (1 + math.sqrt((1 - t) * (1 + t)))
-    if loss == "log":
-        if t < 1e-3:
-            return t * t / 2 + t**4 / 12
-        return sum(s / 2 * math.log(s) for s in (1 - t, 1 + t) if s > 0)
-    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    return float(math.expm1(_log_mean_power(t, q) * (1 - q)) / (q * n**q))
-
-
-def _log_mean_power(t: float, q: float) -> float:
-    """log(((1 + t)^a + (1 - t)^a) / 2), precise where it is next to nothing."""
-    a, beyond_one = 1 / (1 - q), q / (1 - q)
-    if a * t > 30:
-        return a * math.log1p(t) - math.log(2)  # the other power is lost in rounding
-    if a * t < 0.1:  # all even powers of t, until they no longer count
-        term = total = a * beyond_one / 2 * t * t
-        for j in range(1, 10):
-            term *= (a - 2 * j) * (a - 2 * j - 1) / ((2 * j + 1) * (2 * j + 2)) * t * t
-            total += term
-        return math.log1p(total)
-    up = (1 + t) * math.expm1(beyond_one * math.log1p(t))
-    down = (1 - t) * math.expm1(beyond_one * math.log1p(-t)) if t < 1 else 0.0
-    return math.log1p((up + down) / 2)
+    check_count(n, "n", minimum=2)
+    return record.psi(t, n)
 
 
 def psi_inverse(loss: str, regret: float, *, n: int = 2, q: float = 0.7) -> float:
-    """The t in [0, 1] with `psi(t) = regret`; 1 if the regret is larger than any psi.
+    """Return the t in [0, 1] with `psi(t) = regret`.
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has psi.
+    regret : float
+        Value of psi.
+    n : int, default=2
+        Number of labels.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    float
+        The inverse; 1 if the regret is larger than any psi.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or psi of the loss is not known.
+
+    Examples
+    --------
     >>> round(psi_inverse("exp", 0.2), 12)
     0.6
     >>> psi_inverse("log", 5.0)
     1.0
     """
-    r = check_weight(regret, "regret")
-    if r >= psi(loss, 1.0, n=n, q=q):
-        return 1.0
-    if loss == "mae":
-        return n * r
-    if loss == "exp":
-        return math.sqrt(r * (2 - r))
-    small = psi(loss, 1e-9, n=n, q=q)
-    if r < small:  # where psi is c t^2
-        return 1e-9 * math.sqrt(r / small)
-
-    def gap(log_t: float) -> float:
-        return math.log(psi(loss, math.exp(log_t), n=n, q=q)) - math.log(r)
-
-    return math.exp(float(brentq(gap, math.log(1e-9), 0.0, xtol=1e-14, rtol=1e-14)))
+    record = get_loss(loss, q=q)
+    check_count(n, "n", minimum=2)
+    return record.psi_inverse(check_non_negative(regret, "regret"), n)
 
 
 def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> float:
-    """The paper's gamma of a cost-sensitive loss, or of a constrained one.
+    """Return the paper's gamma of a cost-sensitive loss.
 
-    `2 sqrt(t)` for log, exp, constrained exp and squared hinge; `2 sqrt(|K|^q t)` for gce;
+    It is `2 sqrt(t)` for log, exp, constrained exp and squared hinge; `2 sqrt(|K|^q t)` for gce;
     `|K| t` for mae; `t` for hinge and margin.
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has a cost-sensitive bound.
+    regret : float
+        Argument t.
+    members : int, default=2
+        Number |K| of sets to choose from.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    float
+        gamma(t).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the bound of the loss is not known.
+
+    Examples
+    --------
     >>> gamma("log", 0.01), gamma("mae", 0.01, members=4), gamma("hinge", 0.01)
     (0.2, 0.04, 0.01)
     """
-    check_choice(loss, "loss", NAMES)
-    t = check_weight(regret, "regret")
-    check_count(members, "members")
-    if loss == "mae":
-        return members * t
-    if loss in ("hinge", "margin"):
-        return t
-    if loss == "gce":
-        check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-        t *= members**q
-    return 2 * math.sqrt(t)
+    record = get_loss(loss, q=q)
+    t = check_non_negative(regret, "regret")
+    return record.cost_sensitive_bound.value(t, check_count(members, "members"), 1)
 
 
 def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0.7) -> float:
-    """The cost-sensitive theorems: the cardinality-aware regret is at most `gamma(regret)`.
+    """Bound the cardinality-aware regret: the cost-sensitive theorems.
 
-    For costs in [0, 1] (divide by `1 + lambda cost(largest size)`), both families, as published.
-    They hold; `shortlist theory` finds no violation. Log, exp, mae, constrained exp, hinge and
-    margin are tight; for the squared hinge loss `sqrt(2 t)` held in every case that was tried.
+    The bound is `gamma(regret)`, for costs in [0, 1] (divide by
+    `1 + cost_weight * cost(largest size)`) and both families, as published. `shortlist theory`
+    finds no violation. The bounds of log, exp, mae, constrained exp, hinge and margin are tight;
+    for the squared hinge loss `sqrt(2 t)` held in every case tested.
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has a cost-sensitive bound.
+    regret : float
+        Regret of the cost-sensitive surrogate.
+    members : int
+        Number |K| of sets to choose from.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    float
+        The bound, at most 1.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the bound of the loss is not known.
+
+    Examples
+    --------
     >>> cost_sensitive_bound("log", 0.0001, members=4)
     0.02
     """
@@ -131,7 +172,7 @@ def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0
 def top_k_bound(
     loss: str, regret: float, *, n: int, k: int, q: float = 0.7, published: bool = False
 ) -> float:
-    """The top-k theorems: at most how large the top-k regret is, for a surrogate regret R.
+    """Bound the top-k regret by a surrogate regret R: the top-k theorems.
 
     ================ ========================= ==============================================
     loss             published                 right, for 1 <= k < n, with m = min(k, n - k)
@@ -145,17 +186,45 @@ def top_k_bound(
     hinge, margin    k R: fails                none; R for k = 1
     ================ ========================= ==============================================
 
-    with `a = 1 / (1 - q)`. "Fails" is for 2 <= k < n; for k = 1 what is published holds, and the
-    smaller of the two is given. "None": the loss is not top-k consistent, and infinity is given.
-    Others are cut off at 1, which no regret exceeds; the published ones are given as they are.
+    with `a = 1 / (1 - q)`. "Fails" is for 2 <= k < n; for k = 1 the published bound holds, and the
+    smaller of the two is returned.
 
-    Why the published ones fail: the proof pairs the i-th best label with the i-th kept one, and
-    uses of the kept one what only the label on top has (a softmax of at least 1/n, a centred
-    score of at least zero). The right ones pair every missed label with a wrongly kept one: to
-    exchange the two, scores must tie at least, which costs what pooling their weights costs; for
-    log and exp Jensen's inequality then adds up the pairs without a factor. docs/theory.md has
-    the proofs.
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has the bound.
+    regret : float
+        Surrogate regret R.
+    n : int
+        Number of labels.
+    k : int
+        Number of labels kept, from 1 to n.
+    q : float, default=0.7
+        Exponent of "gce".
+    published : bool, default=False
+        Return the published bound, right or wrong.
 
+    Returns
+    -------
+    float
+        The bound, at most 1, which no regret exceeds; infinity if the loss is not top-k
+        consistent. Published bounds are not capped.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the bound of the loss is not known.
+
+    Notes
+    -----
+    The published proof pairs the i-th best label with the i-th kept one, and uses of the kept one
+    a property of the label on top alone (a softmax of at least 1/n, a centred score of at least
+    zero). The right bounds pair every missed label with a wrongly kept one. To exchange the two,
+    their scores must at least tie, which costs as much as pooling their weights; for log and exp
+    Jensen's inequality then adds up the pairs without a factor. docs/theory.md has the proofs.
+
+    Examples
+    --------
     >>> round(top_k_bound("log", 0.02, n=10, k=5), 4)
     0.1993
     >>> round(top_k_bound("log", 0.02, n=10, k=5, published=True), 4)
@@ -163,58 +232,60 @@ def top_k_bound(
     >>> top_k_bound("hinge", 0.0, n=3, k=2)                # zero regret, and yet no bound
     inf
     """
-    check_choice(loss, "loss", NAMES)
-    r = check_weight(regret, "regret")
-    check_count(n, "n", least=2)
-    if check_count(k, "k") > n:
-        raise ValueError(f"k = {k} is more than n = {n}")
-    printed = _published(loss, r, n, k, q)
+    record = get_loss(loss, q=q)
+    r = check_non_negative(regret, "regret")
+    m = _missed_at_once(n, k)
     if published:
-        return printed
+        return k * record.published_top_k_bound.value(r, n, m)
     if k == n:
         return 0.0
-    right = _right(loss, r, n, min(k, n - k), q)
-    if k == 1:
-        right = min(right, printed)
+    right = record.top_k_bound.value(r, n, m)
+    if k == 1 and record.knows("published_top_k_bound"):
+        right = min(right, record.published_top_k_bound.value(r, n, m))
     return right if right == math.inf else min(1.0, right)
 
 
-def _published(loss: str, r: float, n: int, k: int, q: float) -> float:
-    if loss in COMP_SUM_KINDS:
-        return k * psi_inverse(loss, r, n=n, q=q)
-    return k * gamma(loss, r)
-
-
-def _right(loss: str, r: float, n: int, m: int, q: float) -> float:
-    """Valid for all k: `m` is how many labels can be missed at once."""
-    if loss in ("log", "exp"):
-        return psi_inverse(loss, r)
-    if loss == "gce":
-        return gce_bound(r, m, q)
-    if loss == "constrained_exp":
-        return float((64 / 15 * m * 4 ** (1 / n) * r) ** (n / (2 * n + 1)))
-    if loss == "squared_hinge":
-        return float(((2 * m + 1 / (n + 2)) * (n + 2) ** 2 / n**2 * r) ** 0.25)
-    return math.inf
-
-
-def gce_bound(regret: float, m: int, q: float) -> float:
-    """The right bound for gce: a square root for q <= 1/2, slower above."""
-    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    a = 1 / (1 - q)
-    if q <= 0.5:
-        return math.sqrt((1 - q) * 2**a * m ** (a - 1) * regret)
-    return float(m**q * (q * regret / ((1 - q) * (1 - 2 ** (1 - a)))) ** (1 - q))
+def _missed_at_once(n: int, k: int) -> int:
+    """Check n and k; return how many labels top-k can miss at once."""
+    check_count(n, "n", minimum=2)
+    if check_count(k, "k") > n:
+        raise ValueError(f"k = {k} is more than n = {n}")
+    return min(k, n - k)
 
 
 def rate(
     loss: str, *, n: int, k: int, q: float = 0.7, published: bool = False
 ) -> tuple[float, float]:
-    """The bound for a small regret e, as (c, s) of `c e^s`.
+    """Return the top-k bound for a small regret e, as (c, s) of `c e^s`.
 
-    The paper has `k sqrt(2 e)` for log and exp, `k n e` for mae, and `k sqrt(2 n^q e)` for gce;
-    the last is what its psi gives but for a factor `sqrt(1 - q)`, which is kept here.
+    The paper has `k sqrt(2 e)` for log and exp, `k n e` for mae, and `k sqrt(2 n^q e)` for gce.
+    Its psi of gce gives the factor `sqrt(1 - q)` as well, which is kept here.
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has the bound.
+    n : int
+        Number of labels.
+    k : int
+        Number of labels kept, from 1 to n.
+    q : float, default=0.7
+        Exponent of "gce".
+    published : bool, default=False
+        Return the rate of the published bound.
+
+    Returns
+    -------
+    tuple of float
+        The constant c and the exponent s.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the bound of the loss is not known.
+
+    Examples
+    --------
     >>> [round(v, 4) for v in rate("log", n=10, k=3, published=True)]
     [4.2426, 0.5]
     >>> [round(v, 4) for v in rate("gce", n=10, k=3)]
@@ -222,185 +293,48 @@ def rate(
     >>> rate("mae", n=10, k=3)
     (inf, 0.0)
     """
-    check_choice(loss, "loss", NAMES)
-    check_count(n, "n", least=2)
-    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    if check_count(k, "k") > n:
-        raise ValueError(f"k = {k} is more than n = {n}")
-    m = min(k, n - k)
+    record = get_loss(loss, q=q)
+    m = _missed_at_once(n, k)
     if k == n and not published:
         return 0.0, 1.0
-    if published or (k == 1 and loss not in ("log", "exp")):
-        known = {
-            "log": (k * math.sqrt(2), 0.5),
-            "exp": (k * math.sqrt(2), 0.5),
-            "gce": (k * math.sqrt(2 * (1 - q) * n**q), 0.5),
-            "mae": (float(k * n), 1.0),
-            "hinge": (float(k), 1.0),
-            "margin": (float(k), 1.0),
-        }
-        return known.get(loss, (2.0 * k, 0.5))
-    if loss in ("log", "exp"):
-        return math.sqrt(2), 0.5
-    exponents = {
-        "gce": 0.5 if q <= 0.5 else 1 - q,
-        "constrained_exp": n / (2 * n + 1),
-        "squared_hinge": 0.25,
-    }
-    if loss not in exponents:
-        return math.inf, 0.0
-    return _right(loss, 1.0, n, m, q), exponents[loss]
+    if published or (k == 1 and record.knows("published_top_k_bound")):
+        constant, exponent = record.published_top_k_bound.rate(n, m)
+        return k * constant, exponent
+    return record.top_k_bound.rate(n, m)
 
 
 def realizable_bound(loss: str, error: float, *, n: int, q: float = 0.7) -> float:
-    """The realizable case: the top-1 error of h for its expected surrogate error.
+    """Bound the top-1 error of h by its expected surrogate error, in the realizable case.
 
     If some hypothesis separates the data and the set is closed under scaling, the infimum of a
     comp-sum loss and its minimizability gap are zero (scale the separating hypothesis up), so that
-    `E_01(h) <= psi^-1(E(h))`. For k >= 2 nothing of the kind holds with linear predictors:
-    `gaps.top_two_example` is separable for top-2, and its best logistic model errs.
+    `E_01(h) <= psi^-1(E(h))`. For k >= 2 no such bound holds with linear predictors:
+    `top_two_example` is separable for top-2, and its best logistic model errs.
 
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has psi.
+    error : float
+        Expected surrogate error of h.
+    n : int
+        Number of labels.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    float
+        Bound on the probability that the label with the highest score is wrong.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or psi of the loss is not known.
+
+    Examples
+    --------
     >>> round(realizable_bound("log", 0.02, n=10), 4)
     0.1993
     """
-    check_choice(loss, "loss", COMP_SUM_KINDS)
-    return psi_inverse(loss, check_weight(error, "error"), n=n, q=q)
-
-
-def generalization_bound(
-    loss: str,
-    *,
-    m: int,
-    rademacher: float,
-    loss_bound: float,
-    n: int,
-    k: int,
-    delta: float = 0.05,
-    gap: float = 0.0,
-    q: float = 0.7,
-    published: bool = False,
-) -> float:
-    """The two generalisation bounds: the top-k regret of the empirical minimiser on m examples.
-
-    With probability at least 1 - delta over the sample, at most the bound of the top-k theorem at
-    `4 Rad + 2 B sqrt(log(2 / delta) / (2 m)) + gap`: `rademacher` is the Rademacher complexity of
-    the surrogate over the hypothesis set, B = `loss_bound` an upper bound of the surrogate's
-    values, and `gap` its minimizability gap. (On the left stands the top-k regret within the
-    hypothesis set, plus its own minimizability gap.)
-
-    Beware of what is assumed. The theorem behind it asks for a complete set, whose scores take
-    all values; a loss that is not bounded (all but mae, gce and margin) then has no finite B. With
-    a bounded norm B is finite, but the set is not complete: the bound is then a guide, not a
-    theorem. Bounded losses avoid that; of these, mae and margin are not consistent for k >= 2.
-
-    >>> r = rademacher_linear("log", m=10**6, n=10, norm=1.0, radius=1.0)
-    >>> b = loss_bound("log", n=10, largest=1.0)
-    >>> round(generalization_bound("log", m=10**6, rademacher=r, loss_bound=b, n=10, k=1), 3)
-    0.421
-    """
-    count = check_count(m, "m")
-    spread = math.sqrt(math.log(2 / check_probability(delta, "delta")) / (2 * count))
-    for name, value in (("rademacher", rademacher), ("loss_bound", loss_bound)):
-        if value != math.inf:
-            check_weight(value, name)
-    regret = 4 * rademacher + 2 * loss_bound * spread + check_weight(gap, "gap")
-    # More than any surrogate regret says as little as an infinite one.
-    return top_k_bound(loss, min(regret, 1e300), n=n, k=k, q=q, published=published)
-
-
-def loss_bound(
-    loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
-) -> float:
-    """What a surrogate never exceeds, if no score exceeds `largest` in absolute value.
-
-    The largest value itself for log and exp; mae, gce and margin are bounded for all scores.
-
-    >>> loss_bound("mae", n=10), loss_bound("log", n=10)
-    (1.0, inf)
-    """
-    check_choice(loss, "loss", NAMES)
-    check_count(n, "n", least=2)
-    _check_parameters(q, rho)
-    if loss == "mae":
-        return 1.0
-    if loss == "gce":
-        return 1 / q
-    if loss == "margin":
-        return float(n - 1)
-    if math.isinf(largest):
-        return math.inf
-    b = check_weight(largest, "largest")
-    if loss in ("log", "exp"):
-        log_u = math.log(n - 1) + 2 * b
-        return float(np.logaddexp(0.0, log_u)) if loss == "log" else _exp(log_u)
-    centred = 2 * b * (n - 1) / n  # the most that a centred score can be
-    most = {
-        "constrained_exp": _exp(centred),
-        "squared_hinge": (1 + centred) ** 2,
-        "hinge": 1 + centred,
-    }
-    return (n - 1) * most[loss]
-
-
-def _exp(x: float) -> float:
-    """e^x, or infinity where that is too large for a float."""
-    return math.exp(x) if x < 709 else math.inf
-
-
-def _check_parameters(q: float, rho: float) -> None:
-    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    check_between("rho", rho, 0.0, math.inf, "above 0")
-
-
-def lipschitz(
-    loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
-) -> float:
-    """By how much a surrogate changes with the vector of scores at most, in Euclidean norm, if no
-    score exceeds `largest` in absolute value.
-
-    >>> round(lipschitz("log", n=10), 4), lipschitz("exp", n=10)
-    (1.4142, inf)
-    """
-    check_choice(loss, "loss", NAMES)
-    check_count(n, "n", least=2)
-    _check_parameters(q, rho)
-    # Of comp-sum losses the gradient is f(S_y) (S - e_y), whose norm is at most sqrt(2) f(S_y).
-    if loss in ("log", "gce", "mae"):
-        return math.sqrt(2)
-    if loss == "margin":
-        return math.sqrt(n - 1) / rho
-    if loss == "hinge":
-        return math.sqrt(n - 1)
-    if math.isinf(largest):
-        return math.inf
-    b = check_weight(largest, "largest")
-    if loss == "exp":
-        return math.sqrt(2) * (1 + (n - 1) * _exp(2 * b))
-    centred = 2 * b * (n - 1) / n
-    slope = _exp(centred) if loss == "constrained_exp" else 2 * (1 + centred)
-    return math.sqrt(n - 1) * slope
-
-
-def rademacher_linear(
-    loss: str,
-    *,
-    m: int,
-    n: int,
-    norm: float,
-    radius: float,
-    q: float = 0.7,
-    rho: float = 1.0,
-) -> float:
-    """A bound on the Rademacher complexity of a surrogate over linear classifiers.
-
-    Scores `w_y . x` with every `|w_y| <= norm` and every `|x| <= radius`: by the contraction
-    lemma for vectors (Maurer, 2016), `sqrt(2) L n norm radius / sqrt(m)`, L being the Lipschitz
-    constant of the loss on scores of at most `norm * radius`.
-
-    >>> round(rademacher_linear("log", m=10_000, n=10, norm=1.0, radius=1.0), 3)
-    0.2
-    """
-    count = check_count(m, "m")
-    reach = check_weight(norm, "norm") * check_weight(radius, "radius")
-    steep = lipschitz(loss, n=n, largest=reach, q=q, rho=rho)
-    return math.sqrt(2) * steep * n * reach / math.sqrt(count)
+    return psi_inverse(loss, check_non_negative(error, "error"), n=n, q=q)

@@ -9,26 +9,37 @@ from fractions import Fraction
 
 import torch
 
-from shortlist._utils.arrays import check_choice
-from shortlist.losses.common import check_between
-from shortlist.losses.comp_sum import COMP_SUM_KINDS
+from shortlist._utils.validation import check_choice
+from shortlist.losses import NO_BOUND, get_loss
 from shortlist.theory.exact import Interval
+from shortlist.theory.exact_losses import FAILING, ExactLoss, exact_loss
 from shortlist.theory.search import LARGEST, Cases, regrets
-from shortlist.theory.statements import Statement, statements
+from shortlist.theory.statements import Statement, published_statements
 
-FAILING = ("mae", "gce", "constrained_exp", "squared_hinge", "hinge", "margin")
-"""Losses whose published top-k theorem fails."""
 SMALLEST = 120
-"""Probabilities down to 10^-SMALLEST are tried."""
+"""Probabilities down to 10^-SMALLEST are tested."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A distribution and scores for which a published top-k bound does not hold, at n = 3, k = 2.
+    """A counter-example to a published top-k bound, for three labels and k = 2.
 
-    `scores` are values of the softmax for a comp-sum loss, exponentials of the scores (with the
-    product 1) for the constrained exponential loss, and the scores themselves (with the sum 0) for
-    the other constrained ones. All are exact; `check()` repeats the proof.
+    All numbers are exact; `check` repeats the proof.
+
+    Parameters
+    ----------
+    loss : str
+        Name of the loss.
+    p : tuple of Fraction
+        Probabilities of the labels.
+    scores : tuple of Fraction
+        Values of the softmax for a comp-sum loss, exponentials of the scores (with the product 1)
+        for the constrained exponential loss, and the scores themselves (with the sum 0) for the
+        other constrained losses.
+    q : Fraction, default=Fraction(7, 10)
+        Exponent of "gce".
+    k : int, default=2
+        Number of labels kept.
 
     Examples
     --------
@@ -46,74 +57,67 @@ class Certificate:
     k: int = 2
 
     def kept(self) -> list[int]:
-        """The k labels with the highest scores; of ties the highest index."""
+        """Return the k labels with the highest scores; among ties those of the highest index.
+
+        Returns
+        -------
+        list of int
+            The labels, sorted.
+        """
         order = sorted(range(len(self.p)), key=lambda y: (self.scores[y], y), reverse=True)
         return sorted(order[: self.k])
 
     def target_regret(self) -> Fraction:
-        """The top-k regret."""
+        """Return the top-k regret.
+
+        Returns
+        -------
+        Fraction
+            The exact regret.
+        """
         best = sum(sorted(self.p, reverse=True)[: self.k])
         return Fraction(best - sum(self.p[y] for y in self.kept()))
 
     def surrogate_regret(self) -> Interval:
-        """Bounds on the surrogate's regret: its error less the infimum over all scores."""
-        p, s, n = self.p, self.scores, len(self.p)
-        v = [1 - x for x in p]
-        if self.loss == "mae":
-            error = sum((x * (1 - y) for x, y in zip(p, s, strict=True)), Fraction())
-            return Interval.of(error - (1 - max(p)))
-        if self.loss == "gce":
-            a = 1 / (1 - self.q)
-            norm = _total(Interval.of(x).power(a) for x in p).power(1 - self.q)
-            hits = _total(Interval.of(y).power(self.q) * x for x, y in zip(p, s, strict=True))
-            return (norm - hits) * (1 / self.q)
-        if self.loss == "constrained_exp":
-            error = sum((x * y for x, y in zip(v, s, strict=True)), Fraction())
-            return Interval.of(error) - Interval.of(math.prod(v)).power(Fraction(1, n)) * n
-        rise = [max(Fraction(), 1 + y) for y in s]
-        if self.loss == "squared_hinge":
-            error = sum((x * y * y for x, y in zip(v, rise, strict=True)), Fraction())
-            return Interval.of(error - n**2 / sum((1 / x for x in v), Fraction()))
-        if self.loss == "hinge":
-            error = sum((x * y for x, y in zip(v, rise, strict=True)), Fraction())
-            return Interval.of(error - n * min(v))
-        capped = [min(y, Fraction(1)) for y in rise]  # rho = 1
-        error = sum((x * y for x, y in zip(v, capped, strict=True)), Fraction())
-        return Interval.of(error - min(v))
+        """Return bounds on the surrogate's regret: its error less the infimum over all scores.
+
+        Returns
+        -------
+        Interval
+            Bounds, equal where the regret is rational.
+        """
+        return self._exact().regret(self.p, self.scores)
 
     def needed(self) -> Interval:
-        """Bounds on the least surrogate regret that the published statement allows."""
-        share, n = self.target_regret() / self.k, len(self.p)
-        if self.loss == "mae":
-            return Interval.of(share / n)
-        if self.loss == "gce":
-            a = 1 / (1 - self.q)
-            powers = Interval.of(1 + share).power(a) + Interval.of(1 - share).power(a)
-            mean = (powers * Fraction(1, 2)).power(1 - self.q)
-            scale = Interval.of(Fraction(1, n)).power(self.q) * (1 / self.q)
-            return (mean - 1) * scale
-        if self.loss in ("hinge", "margin"):
-            return Interval.of(share)
-        return Interval.of((share / 2) ** 2)
+        """Return bounds on the least surrogate regret that the published statement allows.
+
+        Returns
+        -------
+        Interval
+            Bounds, equal where the regret is rational.
+        """
+        return self._exact().needed(self.target_regret() / self.k, len(self.p))
 
     def check(self) -> bool:
-        """Whether it is one: a distribution, allowed scores, and a surrogate regret that is less
-        than the statement allows, all of it exactly."""
-        proper = sum(self.p) == 1 and min(self.p) >= 0
-        if self.loss in COMP_SUM_KINDS:
-            proper &= sum(self.scores) == 1 and min(self.scores) > 0
-        elif self.loss == "constrained_exp":
-            proper &= math.prod(self.scores) == 1 and min(self.scores) > 0
-        else:
-            proper &= sum(self.scores) == 0
+        """Return whether this is a counter-example, exactly.
+
+        Returns
+        -------
+        bool
+            Whether p is a distribution, the scores are allowed, and the surrogate regret is less
+            than the statement allows.
+        """
+        proper = sum(self.p) == 1 and min(self.p) >= 0 and self._exact().allows(self.scores)
         return proper and self.surrogate_regret() < self.needed()
 
+    def _exact(self) -> ExactLoss:
+        """Return the loss in exact arithmetic."""
+        return exact_loss(self.loss, self.q)
+
     def __str__(self) -> str:
-        names = {"constrained_exp": "exp(scores)"}
-        kind = names.get(self.loss, "softmax" if self.loss in COMP_SUM_KINDS else "scores")
-        loss = f"gce, q = {float(self.q):g}" if self.loss == "gce" else self.loss
         return (
-            f"{loss}: p = {_listed(self.p)}, {kind} = {_listed(self.scores)} keeps labels "
+            f"{get_loss(self.loss, q=float(self.q)).label}: p = {_listed(self.p)}, "
+            f"{self._exact().score_name} = {_listed(self.scores)} keeps labels "
             f"{', '.join(map(str, self.kept()))}; top-2 regret {_short(self.target_regret())}, "
             f"surrogate regret at most {_short(self.surrogate_regret().high)}, at least "
             f"{_short(self.needed().low)} needed"
@@ -121,11 +125,31 @@ class Certificate:
 
 
 def certificate(loss: str, q: float = 0.7) -> Certificate | None:
-    """The simplest counter-example to the published top-k bound, or None if none was found.
+    """Return the simplest counter-example to the published top-k bound of a loss.
 
-    Three labels, two kept, probabilities of one digit: the largest ones with which the statement
-    fails.
+    It has three labels, two of them kept, and probabilities of one digit: the largest ones for
+    which the statement fails.
 
+    Parameters
+    ----------
+    loss : str
+        "mae", "gce", "constrained_exp", "squared_hinge", "hinge" or "margin". The published bounds
+        of the other losses hold.
+    q : float, default=0.7
+        Exponent of "gce".
+
+    Returns
+    -------
+    Certificate or None
+        The counter-example; None if none was found, as for "gce" with q <= 1/2.
+
+    Raises
+    ------
+    ValueError
+        If the published bound of the loss holds, or q is out of range.
+
+    Examples
+    --------
     >>> c = certificate("gce", q=0.7)
     >>> [float(x) for x in c.p], [float(x) for x in c.scores], c.kept()
     ([0.7, 0.2, 0.1], [0.988, 0.006, 0.006], [0, 2])
@@ -133,46 +157,77 @@ def certificate(loss: str, q: float = 0.7) -> Certificate | None:
     (0.1, True)
     """
     check_choice(loss, "loss", FAILING)
-    check_between("q", q, 0.0, 1.0, "between 0 and 1, both excluded")
-    if loss in ("mae", "hinge", "margin"):
+    if get_loss(loss, q=q).top_k_bound is NO_BOUND:
         powers = (not_consistent(loss, Fraction(1, 10**j)) for j in range(1, 9))
-        return next(found for found in powers if found.check())
-    q = float(q)
-    for p in _candidates(loss, q):
-        exponent = Fraction(q).limit_denominator(1000)
+        return next(example for example in powers if example.check())
+    exponent = Fraction(float(q)).limit_denominator(1000)
+    for p in _candidates(loss, float(q)):
         for digits in (1, 2, 3, 5, 8, 12):
-            found = Certificate(loss, p, _tied_scores(loss, p, q, digits), exponent)
-            if found.check():
-                return found
+            scores = exact_loss(loss, Fraction(float(q))).tied_scores(p, digits)
+            example = Certificate(loss, p, scores, exponent)
+            if example.check():
+                return example
     return None
 
 
 def not_consistent(loss: str, e: Fraction) -> Certificate:
-    """Scores whose surrogate regret goes to zero with e, while the top-2 regret stays 3/10.
+    """Return scores whose surrogate regret goes to zero with e while the top-2 regret stays 3/10.
 
-    So mae, hinge and margin are not consistent for the top-k loss, k >= 2.
+    So mae, hinge and margin are not consistent for the top-k loss with k >= 2.
 
+    Parameters
+    ----------
+    loss : {"mae", "hinge", "margin"}
+        A loss that is not consistent.
+    e : Fraction
+        A number between 0 and 1/3.
+
+    Returns
+    -------
+    Certificate
+        The counter-example.
+
+    Raises
+    ------
+    ValueError
+        If the loss is consistent, or e is out of range.
+
+    Examples
+    --------
     >>> [float(not_consistent("mae", Fraction(1, 10**j)).surrogate_regret().high) for j in (1, 3)]
     [0.09, 0.0009]
     >>> not_consistent("hinge", Fraction(1, 1000)).target_regret()
     Fraction(3, 10)
     """
-    check_choice(loss, "loss", ("mae", "hinge", "margin"))
+    known = [name for name in FAILING if get_loss(name).top_k_bound is NO_BOUND]
+    check_choice(loss, "loss", known)
     e = Fraction(e)
     if not 0 < e < Fraction(1, 3):
         raise ValueError(f"e must lie between 0 and 1/3; got {e}")
     p = (Fraction(1, 2), Fraction(2, 5), Fraction(1, 10))
-    if loss == "mae":
+    if get_loss(loss).family == "comp_sum":
         return Certificate(loss, p, (1 - 3 * e, e, 2 * e))
     return Certificate(loss, p, (2 + e, -1 - e, Fraction(-1)))
 
 
 def gce_threshold(tolerance: float = 1e-4) -> float:
-    """The exponent q above which the published top-2 bound of gce fails, for three labels: 1/2.
+    """Return the exponent q above which the published top-2 bound of gce fails: 1/2.
 
-    By bisection over q, with `p = (1 - e, 0.9 e, 0.1 e)` and e down to exp(-10^6): close to the
-    threshold the counter-examples become so extreme.
+    It is found for three labels by bisection over q, with `p = (1 - e, 0.9 e, 0.1 e)` and e down
+    to exp(-10^6), because close to the threshold the counter-examples are that extreme.
 
+    Parameters
+    ----------
+    tolerance : float, default=1e-4
+        Width of the last interval.
+
+    Returns
+    -------
+    float
+        The threshold.
+
+    Examples
+    --------
     >>> round(gce_threshold(), 3)
     0.5
     """
@@ -184,20 +239,21 @@ def gce_threshold(tolerance: float = 1e-4) -> float:
 
 
 def _fails(q: float) -> bool:
+    """Return whether the published bound of gce fails for some e."""
     log_e = -torch.logspace(-1, 6, 200, dtype=torch.float64)
     rest = torch.log(-torch.expm1(log_e))
     log_p = torch.stack([rest, log_e + math.log(0.9), log_e + math.log(0.1)], dim=1)
-    return bool((_slack(_statement("gce", q), log_p) > 0).any())
+    return bool((_slack(_published("gce", q), log_p) > 0).any())
 
 
-def _statement(loss: str, q: float) -> Statement:
-    return next(
-        s for s in statements((q,)) if (s.theorem, s.form, s.loss) == ("top-k", "published", loss)
-    )
+def _published(loss: str, q: float) -> Statement:
+    """Return the published top-k statement of a loss."""
+    *_, statement = published_statements(get_loss(loss, q=q), q)
+    return statement
 
 
 def _slack(statement: Statement, log_p: torch.Tensor) -> torch.Tensor:
-    """How far the surrogate regret of keeping the first and the third label is too small."""
+    """Return by how much the regret of keeping the first and the third label is too small."""
     rows = len(log_p)
     kept = torch.zeros((rows, LARGEST), dtype=torch.bool)
     kept[:, [0, 2]] = True
@@ -210,8 +266,8 @@ def _slack(statement: Statement, log_p: torch.Tensor) -> torch.Tensor:
 
 
 def _candidates(loss: str, q: float) -> Iterator[tuple[Fraction, ...]]:
-    """Distributions of one-digit numbers for which the statement fails, by floating point."""
-    statement = _statement(loss, q)
+    """Yield distributions of one-digit numbers that violate the statement in floating point."""
+    statement = _published(loss, q)
     pairs = [(a, b) for a in range(2, 10) for b in range(1, a)]
     for zeros in range(1, SMALLEST):
         unit = Fraction(1, 10**zeros)
@@ -226,40 +282,13 @@ def _candidates(loss: str, q: float) -> Iterator[tuple[Fraction, ...]]:
             yield some[best]
 
 
-def _tied_scores(loss: str, p: tuple[Fraction, ...], q: float, digits: int) -> tuple[Fraction, ...]:
-    """The best scores at which the last two labels tie, in a few digits."""
-    first, mean = float(p[0]), float(p[1] + p[2]) / 2
-    v = (float(p[1] + p[2]), 1 - mean)
-    if loss == "gce":
-        a = 1 / (1 - q)
-        ratio = math.exp(a * (math.log(mean) - math.log(first)))
-        s = _rounded(ratio / (1 + 2 * ratio), digits)
-        return 1 - 2 * s, s, s
-    if loss == "constrained_exp":
-        s = _rounded((v[0] / v[1]) ** (1 / 3), digits)
-        return 1 / s**2, s, s
-    s = _rounded(3 / v[1] / (1 / v[0] + 2 / v[1]), digits) - 1
-    return -2 * s, s, s
-
-
-def _rounded(x: float, digits: int) -> Fraction:
-    """In so many significant digits."""
-    return Fraction(f"{x:.{digits - 1}e}")
-
-
-def _total(parts: Iterator[Interval]) -> Interval:
-    total = Interval.of(0)
-    for part in parts:
-        total = total + part
-    return total
-
-
 def _listed(numbers: tuple[Fraction, ...]) -> str:
+    """Return a tuple of fractions as text."""
     return f"({', '.join(map(_short, numbers))})"
 
 
 def _short(x: Fraction) -> str:
-    """A fraction in decimals, in full if they are few."""
+    """Return a fraction in decimals, in full if they are few."""
     if x.denominator <= 10**6 and 10**6 % x.denominator == 0:
         return f"{float(x):g}"
     if 0 < 1 - x < Fraction(1, 1000):

@@ -1,4 +1,4 @@
-"""Exact arithmetic: fractions, and intervals of fractions where roots come in."""
+"""Exact arithmetic: fractions, and intervals of fractions for roots."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 DIGITS = 40
-"""Significant digits of a root's bounds."""
+"""Significant digits of the bounds of a root."""
 
 
 @dataclass(frozen=True)
 class Interval:
     """All numbers from `low` to `high`, two fractions.
 
+    Examples
+    --------
     >>> x = Interval.of(2).power(Fraction(1, 2))
     >>> x.low**2 < 2 < x.high**2, float(x.high - x.low) < 1e-35
     (True, True)
@@ -23,7 +25,7 @@ class Interval:
 
     @classmethod
     def of(cls, value: Fraction | int) -> Interval:
-        """The interval of one number."""
+        """Return the interval of one number."""
         return cls(Fraction(value), Fraction(value))
 
     def __add__(self, other: Interval | Fraction | int) -> Interval:
@@ -42,22 +44,24 @@ class Interval:
         return Interval(min(ends), max(ends))
 
     def power(self, exponent: Fraction) -> Interval:
-        """Of numbers that are not negative, to a positive exponent."""
+        """Raise numbers that are not negative to a positive exponent."""
         if self.low < 0 or exponent <= 0:
-            raise ValueError(f"{self} to the power {exponent}")
+            raise ValueError(
+                f"{self} to the power {exponent} is not defined; both must be positive"
+            )
         return Interval(_power(self.low, exponent)[0], _power(self.high, exponent)[1])
 
     def __lt__(self, other: Interval) -> bool:
-        """Whether every number here is less than every number there."""
+        """Return whether every number of this interval is less than every number of the other."""
         return self.high < other.low
 
 
 def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """Bounds of x^exponent that differ in the last of `DIGITS` significant digits."""
+    """Return bounds of x^exponent that differ in the last of `DIGITS` significant digits."""
     y, degree = x**exponent.numerator, exponent.denominator
     if degree == 1 or y == 0:
         return y, y
-    # 10^-places is a unit in the last of the digits, or less.
+    # 10^-places is at most one unit in the last digit.
     bits = y.denominator.bit_length() - y.numerator.bit_length()
     places = DIGITS + max(0, int(bits * 0.30103) // degree + 2)
     root = _floor_root(y.numerator * 10 ** (degree * places) // y.denominator, degree)
@@ -65,7 +69,7 @@ def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _floor_root(x: int, degree: int) -> int:
-    """The largest r with r^degree <= x, by Newton's method from above."""
+    """Return the largest r with r^degree <= x, by Newton's method from above."""
     if x == 0:
         return 0
     r = 1 << -(-x.bit_length() // degree)

@@ -1,8 +1,8 @@
 """The search for a violation: random starts, then gradient ascent, on all sizes at once.
 
 A case is a distribution over n labels and k of them kept (or expected costs of |K| members and
-one chosen). Given that, the least surrogate regret is known exactly (`_pooling`), so that what is
-searched is the distribution alone, by its logits.
+one chosen). Given a case, the least surrogate regret is known exactly (`pooling`), so the search
+is over the logits of the distribution alone.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from shortlist.theory.pooling import (
 from shortlist.theory.statements import Statement
 
 LARGEST = 10
-"""Labels, or members of K, of the largest cases."""
+"""Number of labels, or of members of K, of the largest cases."""
 RESOLUTION = 1e-6
-"""Regrets below this share of the weights that differ are not looked at."""
+"""Regrets below this fraction of the weights that differ are ignored."""
 VIOLATED = 1e-7
-"""A surrogate regret that is too small by less than this share is rounding."""
+"""A surrogate regret that is too small by less than this fraction is rounding."""
 WIDEST = 300.0
-"""Logits are drawn with deviations up to this: probabilities down to e^-300 and below."""
+"""Largest standard deviation of the logits: probabilities down to e^-300 and below."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Cases side by side: labels are sorted, most probable first; `kept` are those on top."""
+    """A batch of cases: labels are sorted, most probable first; `kept` have the highest scores."""
 
     n: Tensor
     k: Tensor
@@ -40,7 +40,7 @@ class Cases:
 
     @classmethod
     def draw(cls, statement: Statement, restarts: int, generator: torch.Generator) -> Cases:
-        """`restarts` cases of every size."""
+        """Draw `restarts` cases of every size."""
         one = statement.theorem == "cost-sensitive" or statement.only_top_one
         sizes = range(2, LARGEST + 1)
         pairs = torch.tensor([(n, k) for n in sizes for k in range(1, 2 if one else n)])
@@ -55,33 +55,33 @@ class Cases:
         came = _first(torch.where(present & ~best, order, torch.inf), torch.ones_like(k))
         single = torch.rand(len(n), 1, generator=generator) < 0.5
         kept = torch.where(single, (best & ~lost) | came, any_of_them)
-        # A case must be wrong.
+        # The kept labels of a case must not be the best ones.
         right = (kept == best).all(dim=1, keepdim=True)
         kept = torch.where(right, (best & ~lost) | came, kept)
         return cls(n, k, kept)
 
     @property
     def present(self) -> Tensor:
+        """Which labels there are, (cases, LARGEST)."""
         return torch.arange(LARGEST) < self.n[:, None]
 
     def __len__(self) -> int:
         return len(self.n)
 
-    def take(self, rows: Tensor) -> Cases:
-        return Cases(self.n[rows], self.k[rows], self.kept[rows])
-
 
 def _first(order: Tensor, count: Tensor) -> Tensor:
-    """Which are the `count` smallest of each row."""
+    """Return which are the `count` smallest of each row."""
     rank = order.argsort(dim=1).argsort(dim=1)
     return rank < count[:, None]
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found of a statement.
+class SearchResult:
+    """The result of a search: counts, and the worst case.
 
-    `ratio` is the worst of target regret to bound: the statement holds if it never exceeds 1.
+    `ratio` is the largest ratio of target regret to bound; the statement holds if it never
+    exceeds 1. `log_weights` are the log-probabilities of the worst case (or the logarithms of one
+    minus the expected costs), and `kept` its labels with the highest scores.
     """
 
     tried: int
@@ -90,13 +90,12 @@ class Found:
     n: int
     k: int
     log_weights: tuple[float, ...]
-    """The worst case: log-probabilities (or log of 1 - expected cost), …"""
     kept: tuple[bool, ...]
-    """… and the labels kept on top."""
 
 
 def regrets(statement: Statement, cases: Cases, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log-weights, the logarithm of the target's regret, and of the least surrogate regret."""
+    """Return the logarithms of the weights, of the target's and of the least surrogate regret."""
+    record = statement.record
     if statement.theorem == "top-k":
         masked = torch.where(cases.present, logits, -torch.inf)
         log_p = torch.log_softmax(masked.sort(dim=1, descending=True).values, dim=1)
@@ -104,23 +103,23 @@ def regrets(statement: Statement, cases: Cases, logits: Tensor) -> tuple[Tensor,
         gained = torch.where(best & ~cases.kept, log_p, -torch.inf).logsumexp(dim=1)
         lost = torch.where(~best & cases.kept, log_p, -torch.inf).logsumexp(dim=1)
         target = _resolved(gained, lost)
-        if statement.family == "comp-sum":
-            return log_p, target, comp_sum_regret(statement.loss, log_p, cases.kept, statement.q)
-        return log_p, target, top_k_constrained_regret(statement.loss, log_p, cases.kept)
-    # Expected costs, and what is left of one, both in logarithms.
+        if record.family == "comp_sum":
+            return log_p, target, comp_sum_regret(record, log_p, cases.kept)
+        return log_p, target, top_k_constrained_regret(record, log_p, cases.kept)
+    # log_v are the logarithms of the expected costs, log_w those of one minus these.
     masked = torch.where(cases.present, logits, -torch.inf).sort(dim=1, descending=True).values
     log_w = torch.where(cases.present, torch.nn.functional.logsigmoid(masked), -torch.inf)
     log_v = torch.where(cases.present, torch.nn.functional.logsigmoid(-masked), -torch.inf)
     chosen = cases.kept.to(torch.int64).argmax(dim=1, keepdim=True)
-    if statement.family == "comp-sum":
+    if record.family == "comp_sum":
         target = _resolved(log_w[:, 0], log_w.gather(1, chosen)[:, 0])
-        return log_w, target, comp_sum_regret(statement.loss, log_w, cases.kept, statement.q)
+        return log_w, target, comp_sum_regret(record, log_w, cases.kept)
     target = _resolved(log_v.gather(1, chosen)[:, 0], log_v[:, 0])
-    return log_w, target, constrained_regret(statement.loss, log_v, cases.kept)
+    return log_w, target, constrained_regret(record, log_v, cases.kept)
 
 
 def _resolved(a: Tensor, b: Tensor) -> Tensor:
-    """log(e^a - e^b), or minus infinity where the two are too close for floating point."""
+    """Return log(e^a - e^b), or minus infinity where the two are too close for floating point."""
     apart = a - b > RESOLUTION
     gap = torch.where(apart, b - a, -1.0)
     return torch.where(apart, a + torch.log(-torch.expm1(gap)), -torch.inf)
@@ -133,20 +132,15 @@ def search(
     steps: int = 150,
     seed: int = 0,
     tighten: float = 1.0,
-) -> Found:
-    """Try to break a statement; with `tighten` below 1, a bound multiplied by it."""
+) -> SearchResult:
+    """Search for a violation of a statement; with `tighten` below 1, of its bound times that."""
     generator = torch.Generator().manual_seed(seed)
     cases = Cases.draw(statement, restarts, generator)
     n, k = cases.n.to(torch.float64), cases.k.to(torch.float64)
-    width = torch.exp(
-        torch.rand(len(cases), 1, generator=generator, dtype=torch.float64) * math.log(WIDEST / 0.1)
-        + math.log(0.1)
-    )
-    start = torch.randn(len(cases), LARGEST, generator=generator, dtype=torch.float64)
-    logits = (width * start).requires_grad_()
+    logits = _random_logits(len(cases), generator).requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=0.3)
     best = torch.full((len(cases),), -torch.inf, dtype=torch.float64)
-    kept_logits = logits.detach().clone()
+    best_logits = logits.detach().clone()
     violations = 0
     for step in range(steps + 1):
         for group in optimizer.param_groups:
@@ -158,7 +152,7 @@ def search(
         )
         better = known > best
         best = torch.where(better, known, best)
-        kept_logits = torch.where(better[:, None], logits.detach(), kept_logits)
+        best_logits = torch.where(better[:, None], logits.detach(), best_logits)
         violations += int((known > VIOLATED).sum())
         usable = torch.isfinite(slack) & torch.isfinite(target) & torch.isfinite(surrogate)
         if step == steps or not bool(usable.any()):
@@ -169,17 +163,24 @@ def search(
             assert logits.grad is not None
             logits.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         optimizer.step()
-    return _worst(statement, cases, kept_logits, len(cases) * (step + 1), violations, tighten)
+    return _worst(statement, cases, best_logits, len(cases) * (step + 1), violations, tighten)
+
+
+def _random_logits(rows: int, generator: torch.Generator) -> Tensor:
+    """Draw the logits at which a search starts, with standard deviations from 0.1 to WIDEST."""
+    uniform = torch.rand(rows, 1, generator=generator, dtype=torch.float64)
+    width = torch.exp(uniform * math.log(WIDEST / 0.1) + math.log(0.1))
+    return width * torch.randn(rows, LARGEST, generator=generator, dtype=torch.float64)
 
 
 @torch.no_grad()
 def _worst(
     statement: Statement, cases: Cases, logits: Tensor, tried: int, violations: int, tighten: float
-) -> Found:
+) -> SearchResult:
+    """Return the result of a search: of the worst cases, the smallest."""
     log_w, target, surrogate = regrets(statement, cases, logits)
     n, k = cases.n.to(torch.float64), cases.k.to(torch.float64)
     ratio = torch.where(target > -torch.inf, _ratio(statement, target, surrogate, n, k), 0.0)
-    # Of the worst, the smallest.
     order = n * LARGEST + k
     at_worst = ratio >= min(float(ratio.max()) * (1 - 1e-6), 1e300)
     if violations:
@@ -187,7 +188,7 @@ def _worst(
     row = int(torch.where(at_worst, order, torch.inf).argmin())
     among = at_worst & (order == order[row])
     row = int(torch.where(among, ratio, -1.0).argmax())
-    return Found(
+    return SearchResult(
         tried=tried,
         violations=violations,
         ratio=float(ratio.max()) / tighten,
@@ -199,11 +200,10 @@ def _worst(
 
 
 def _ratio(statement: Statement, target: Tensor, surrogate: Tensor, n: Tensor, k: Tensor) -> Tensor:
-    """Target regret to bound: the bound is what the surrogate regret is just enough for."""
+    """Return the ratio of target regret to bound, which is found by bisection."""
     low, high = target - 700.0, torch.full_like(target, math.log(LARGEST))
     for _ in range(70):
         middle = (low + high) / 2
         enough = statement.needed(middle, n, k) <= surrogate
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    found = torch.exp(target - low)
-    return torch.where(surrogate == -torch.inf, torch.inf, found)
+    return torch.where(surrogate == -torch.inf, torch.inf, torch.exp(target - low))

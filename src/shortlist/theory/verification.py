@@ -1,4 +1,4 @@
-"""Every statement tried: a table of verdicts, with a certificate for each that fails."""
+"""Tests of every statement: a table of verdicts, with a counter-example for each that fails."""
 
 from __future__ import annotations
 
@@ -8,25 +8,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist._utils.arrays import check_count, check_probability
 from shortlist._utils.progress import Show, track
-from shortlist.theory.certificates import FAILING, Certificate, certificate
+from shortlist._utils.validation import check_count, check_probability
+from shortlist.theory.certificates import Certificate, certificate
+from shortlist.theory.exact_losses import FAILING
 from shortlist.theory.lemmas import Lemma, lemmas
 from shortlist.theory.search import search
 from shortlist.theory.statements import Statement, statements
 
 TIGHT = 0.995
-"""A statement is tight if some case comes so close to its bound."""
+"""A statement is tight if the ratio of some case to its bound is at least this."""
 CASES = 3000
-"""Cases of each lemma."""
+"""Number of cases of each lemma."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one statement.
+    """The result for one statement.
 
-    `ratio` is the largest of the target's regret to the bound that was found; a statement holds
-    where it is at most 1. `verdict`: "holds, tight", "holds, loose" or "fails".
+    Parameters
+    ----------
+    statement, loss, bound : str
+        The statement.
+    tried, violations : int
+        Number of cases, and of those that violate the statement.
+    ratio : float
+        Largest ratio of the target's regret to the bound; at most 1 if the statement holds.
+    verdict : {"holds, tight", "holds, loose", "fails"}
+        The verdict.
+    example : Certificate or str, optional
+        A counter-example, if the statement fails.
     """
 
     statement: str
@@ -41,12 +52,34 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """All rows; prints as a table, with the certificates below."""
+    """The results for all statements; prints as a table, with the counter-examples below.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        The results.
+    """
 
     rows: Sequence[Row]
 
     def row(self, statement: str, loss: str) -> Row:
-        """The row of a statement and a loss."""
+        """Return the row of a statement and a loss.
+
+        Parameters
+        ----------
+        statement, loss : str
+            As in the table.
+
+        Returns
+        -------
+        Row
+            The result.
+
+        Raises
+        ------
+        ValueError
+            If there is no such row.
+        """
         for one in self.rows:
             if (one.statement, one.loss) == (statement, loss):
                 return one
@@ -77,19 +110,35 @@ def verify(
     seed: int = 0,
     progress: Show = "auto",
 ) -> Report:
-    """Try to break every statement of the paper, and those that put it right.
+    """Test every statement of the paper, and the corrected ones, by searching for a violation.
 
-    For each: n (or |K|) from 2 to 10, every k, random starts and gradient ascent on the surrogate
-    regret that the statement asks for, relative to the least one that there can be, which is known
-    exactly. Each failure comes with its simplest counter-example, checked in exact arithmetic.
+    The search covers n (or |K|) from 2 to 10 and every k, from random starts by gradient ascent.
+    It maximises the surrogate regret that the statement requires, relative to the least one that
+    is possible, which is known exactly. Each failure comes with its simplest counter-example,
+    checked in exact arithmetic. Losses of your own are tested if their record has bounds and
+    `pooled_regret`.
 
     Parameters
     ----------
-    depth : int
-        Multiplies the number of starts and steps. 1 takes about a minute.
+    depth : int, default=1
+        Factor on the number of starts and steps. 1 takes about a minute.
     tighten : float, optional
-        Multiply every bound by this, below 1: a search with teeth then breaks those that are
-        tight. Lemmas are left out.
+        Factor on every bound, below 1, to show that the search finds violations of bounds that
+        are tight. Lemmas are left out.
+    seed : int, default=0
+        Seed of all random numbers.
+    progress : bool or "auto", default="auto"
+        Whether to show progress.
+
+    Returns
+    -------
+    Report
+        The verdicts and the counter-examples.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
 
     Examples
     --------
@@ -113,24 +162,26 @@ def verify(
 
 
 def _searched(statement: Statement, depth: int, seed: int, tighten: float) -> Row:
-    found = search(statement, restarts=32 * depth, steps=120 * depth, seed=seed, tighten=tighten)
-    fails = found.violations > 0
+    """Return the result of searching for a violation."""
+    result = search(statement, restarts=32 * depth, steps=120 * depth, seed=seed, tighten=tighten)
+    fails = result.violations > 0
     example: Certificate | None = None
     if fails and tighten == 1 and statement.form == "published" and statement.loss in FAILING:
-        example = certificate(statement.loss, statement.q)
+        example = certificate(statement.loss, statement.parameter)
     return Row(
         f"{statement.theorem}, {statement.form}",
         statement.label,
         statement.bound,
-        found.tried,
-        found.violations,
-        found.ratio,
-        "fails" if fails else "holds, tight" if found.ratio >= TIGHT else "holds, loose",
+        result.tried,
+        result.violations,
+        result.ratio,
+        "fails" if fails else "holds, tight" if result.ratio >= TIGHT else "holds, loose",
         example,
     )
 
 
 def _counted(lemma: Lemma, count: int, seed: int) -> Row:
+    """Return the result of testing a lemma case by case."""
     rng = np.random.default_rng(seed)
     tried = violations = 0
     worst, example = 0.0, None
@@ -145,6 +196,7 @@ def _counted(lemma: Lemma, count: int, seed: int) -> Row:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row of the table."""
     ratio = "any" if row.ratio > 1e6 else f"{row.ratio:.4f}"
     if math.isinf(row.ratio):
         ratio = "inf"

@@ -1,0 +1,27 @@
+"""The rho-margin loss, `Phi(-r) = min(max(0, 1 + r / rho), 1)`."""
+
+from __future__ import annotations
+
+import math
+
+from shortlist.losses.record import NO_BOUND, Bound, SurrogateLoss
+
+
+def margin(rho: float) -> SurrogateLoss:
+    """Return the record of the rho-margin loss. Its infimum and its bounds do not depend on rho."""
+    return SurrogateLoss(
+        name="margin",
+        family="constrained",
+        # The slope of clamp at its ends is 1, so that training can start at r = 0.
+        phi=lambda r: (1 + r / rho).clamp(min=0, max=1),
+        bounded_gradient=True,
+        infimum=lambda v: float(v.min()),
+        largest_value=lambda n, largest: float(n - 1),
+        lipschitz=lambda n, largest: math.sqrt(n - 1) / rho,
+        cost_sensitive_bound=Bound.power("R", lambda n, m: 1.0, lambda n: 1.0),
+        published_top_k_bound=Bound.power("k R", lambda n, m: 1.0, lambda n: 1.0, holds=False),
+        top_k_bound=NO_BOUND,
+        # The loss is not convex, so nothing is pooled: the label with the highest score has a
+        # centred score of at least zero and pays in full.
+        pooled_regret=lambda costs: costs.log_excess_of_chosen(),
+    )

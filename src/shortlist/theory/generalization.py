@@ -1,0 +1,220 @@
+"""Generalisation bounds, and the constants of the losses that they need."""
+
+from __future__ import annotations
+
+import math
+
+from shortlist._utils.validation import check_count, check_non_negative, check_probability
+from shortlist.losses import get_loss
+from shortlist.theory.bounds import top_k_bound
+
+
+def generalization_bound(
+    loss: str,
+    *,
+    m: int,
+    rademacher: float,
+    loss_bound: float,
+    n: int,
+    k: int,
+    delta: float = 0.05,
+    gap: float = 0.0,
+    q: float = 0.7,
+    published: bool = False,
+) -> float:
+    """Bound the top-k regret of the empirical minimiser on m examples.
+
+    With probability at least 1 - delta over the sample, the top-k regret within the hypothesis
+    set, plus its minimizability gap, is at most the top-k bound at
+    `4 Rad + 2 B sqrt(log(2 / delta) / (2 m)) + gap`.
+
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has the top-k bound.
+    m : int
+        Number of examples.
+    rademacher : float
+        Rademacher complexity Rad of the surrogate over the hypothesis set.
+    loss_bound : float
+        Upper bound B of the surrogate's values; may be infinite.
+    n : int
+        Number of labels.
+    k : int
+        Number of labels kept.
+    delta : float, default=0.05
+        Probability with which the bound may fail.
+    gap : float, default=0.0
+        Minimizability gap of the surrogate.
+    q : float, default=0.7
+        Exponent of "gce".
+    published : bool, default=False
+        Use the published top-k bound, right or wrong.
+
+    Returns
+    -------
+    float
+        The bound.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the top-k bound of the loss is not known.
+
+    Notes
+    -----
+    The theorem assumes a complete hypothesis set, whose scores take all values. A loss that is not
+    bounded (all but mae, gce and margin) then has no finite B. With a bounded norm B is finite,
+    but the set is not complete: the bound is then a guide, not a theorem. Bounded losses avoid
+    this; of these, mae and margin are not consistent for k >= 2.
+
+    Examples
+    --------
+    >>> from shortlist import theory
+    >>> r = rademacher_linear("log", m=10**6, n=10, norm=1.0, radius=1.0)
+    >>> b = theory.loss_bound("log", n=10, largest=1.0)
+    >>> round(generalization_bound("log", m=10**6, rademacher=r, loss_bound=b, n=10, k=1), 3)
+    0.421
+    """
+    count = check_count(m, "m")
+    spread = math.sqrt(math.log(2 / check_probability(delta, "delta")) / (2 * count))
+    for name, value in (("rademacher", rademacher), ("loss_bound", loss_bound)):
+        if value != math.inf:
+            check_non_negative(value, name)
+    regret = 4 * rademacher + 2 * loss_bound * spread + check_non_negative(gap, "gap")
+    # A regret larger than any surrogate's has the same bound as an infinite one.
+    return top_k_bound(loss, min(regret, 1e300), n=n, k=k, q=q, published=published)
+
+
+def loss_bound(
+    loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
+) -> float:
+    """Return an upper bound of a surrogate's values.
+
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has its largest value.
+    n : int
+        Number of labels.
+    largest : float, default=inf
+        Largest absolute score.
+    q : float, default=0.7
+        Exponent of "gce".
+    rho : float, default=1.0
+        The margin of "margin".
+
+    Returns
+    -------
+    float
+        The largest value for log and exp, an upper bound for the others. The bounds of mae, gce
+        and margin are finite for all scores.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the largest value of the loss is not known.
+
+    Examples
+    --------
+    >>> loss_bound("mae", n=10), loss_bound("log", n=10)
+    (1.0, inf)
+    """
+    record = get_loss(loss, q=q, rho=rho)
+    return record.largest_value(check_count(n, "n", minimum=2), _largest_score(largest))
+
+
+def lipschitz(
+    loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
+) -> float:
+    """Return a Lipschitz constant of a surrogate in the vector of scores, in Euclidean norm.
+
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has its Lipschitz constant.
+    n : int
+        Number of labels.
+    largest : float, default=inf
+        Largest absolute score.
+    q : float, default=0.7
+        Exponent of "gce".
+    rho : float, default=1.0
+        The margin of "margin".
+
+    Returns
+    -------
+    float
+        The constant, infinite if the gradient is not bounded.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the constant of the loss is not known.
+
+    Examples
+    --------
+    >>> round(lipschitz("log", n=10), 4), lipschitz("exp", n=10)
+    (1.4142, inf)
+    """
+    record = get_loss(loss, q=q, rho=rho)
+    return record.lipschitz(check_count(n, "n", minimum=2), _largest_score(largest))
+
+
+def _largest_score(largest: float) -> float:
+    """Check the largest absolute score, which may be infinite."""
+    return largest if largest == math.inf else check_non_negative(largest, "largest")
+
+
+def rademacher_linear(
+    loss: str,
+    *,
+    m: int,
+    n: int,
+    norm: float,
+    radius: float,
+    q: float = 0.7,
+    rho: float = 1.0,
+) -> float:
+    """Bound the Rademacher complexity of a surrogate over linear classifiers.
+
+    For scores `w_y . x` with every `|w_y| <= norm` and every `|x| <= radius`, the contraction
+    lemma for vectors (Maurer, 2016) gives `sqrt(2) L n norm radius / sqrt(m)`. L is the Lipschitz
+    constant of the loss on scores of at most `norm * radius`.
+
+    Parameters
+    ----------
+    loss : str
+        Name of a loss whose record has its Lipschitz constant.
+    m : int
+        Number of examples.
+    n : int
+        Number of labels.
+    norm : float
+        Largest norm of the weights of a label.
+    radius : float
+        Largest norm of an input.
+    q : float, default=0.7
+        Exponent of "gce".
+    rho : float, default=1.0
+        The margin of "margin".
+
+    Returns
+    -------
+    float
+        Bound on the Rademacher complexity.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the Lipschitz constant of the loss is not known.
+
+    Examples
+    --------
+    >>> round(rademacher_linear("log", m=10_000, n=10, norm=1.0, radius=1.0), 3)
+    0.2
+    """
+    count = check_count(m, "m")
+    largest = check_non_negative(norm, "norm") * check_non_negative(radius, "radius")
+    constant = lipschitz(loss, n=n, largest=largest, q=q, rho=rho)
+    return math.sqrt(2) * constant * n * largest / math.sqrt(count)

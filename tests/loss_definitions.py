@@ -1,0 +1,128 @@
+"""The registered losses by their definitions, in mpmath: what the tests compare the library with.
+
+A new loss needs one entry in `DEFINITIONS`; the tests in `tests/losses` and `tests/theory` then
+run over it. `phi` and `slope` are required. The others are for the facts that its record has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mpmath
+import numpy as np
+from mpmath import mpf
+from numpy.typing import NDArray
+
+from shortlist.losses import get_loss, loss_names
+from shortlist.losses.registry import loss_entry
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A loss by its definition. The last argument of every function is the parameter."""
+
+    phi: Callable[[mpf, mpf], mpf]
+    """Phi(u) of a comp-sum loss, Phi(-r) of a constrained one."""
+    slope: Callable[[mpf, mpf], mpf]
+    """Its derivative, in u or in r; at a kink, the one that the library takes."""
+    infimum: Callable[[Sequence[mpf], mpf], mpf] | None = None
+    """The least conditional error, from the weights."""
+    psi: Callable[[mpf, int, mpf], mpf] | None = None
+    best_scores: Callable[[Vector, float, float], Vector] | None = None
+    """Scores that reach the infimum at p, or approach it as the second argument grows."""
+
+
+def _alone(p: Vector) -> Vector:
+    """One for the most probable label, zero for the others."""
+    return np.where(np.arange(len(p)) == p.argmax(), 1.0, 0.0)
+
+
+def _mean_power(x: mpf, q: mpf) -> mpf:
+    a = 1 / (1 - q)
+    return (((1 + x) ** a + (1 - x) ** a) / 2) ** (1 / a)
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "log": Definition(
+        phi=lambda u, q: mpmath.log1p(u),
+        slope=lambda u, q: 1 / (1 + u),
+        infimum=lambda w, q: -mpmath.fsum(x * mpmath.log(x / mpmath.fsum(w)) for x in w),
+        psi=lambda t, n, q: mpmath.fsum(s / 2 * mpmath.log(s) for s in (1 - t, 1 + t) if s > 0),
+        best_scores=lambda p, far, q: np.log(p),
+    ),
+    "exp": Definition(
+        phi=lambda u, q: u,
+        slope=lambda u, q: mpf(1),
+        infimum=lambda w, q: mpmath.fsum(mpmath.sqrt(x) for x in w) ** 2 - mpmath.fsum(w),
+        psi=lambda t, n, q: 1 - mpmath.sqrt(1 - t * t),
+        best_scores=lambda p, far, q: np.log(p) / 2,
+    ),
+    "gce": Definition(
+        phi=lambda u, q: (1 - (1 / (1 + u)) ** q) / q,
+        slope=lambda u, q: (1 + u) ** (-q - 1),
+        infimum=lambda w, q: (
+            (mpmath.fsum(w) - mpmath.fsum(x ** (1 / (1 - q)) for x in w) ** (1 - q)) / q
+        ),
+        psi=lambda t, n, q: (_mean_power(t, q) - 1) / (q * mpf(n) ** q),
+        best_scores=lambda p, far, q: np.log(p) / (1 - q),
+    ),
+    "mae": Definition(
+        phi=lambda u, q: 1 - 1 / (1 + u),
+        slope=lambda u, q: (1 + u) ** -2,
+        infimum=lambda w, q: mpmath.fsum(w) - max(w),
+        psi=lambda t, n, q: t / n,
+        best_scores=lambda p, far, q: far * _alone(p),
+    ),
+    "constrained_exp": Definition(
+        phi=lambda r, rho: mpmath.exp(r),
+        slope=lambda r, rho: mpmath.exp(r),
+        infimum=lambda v, rho: len(v) * mpmath.fprod(v) ** (mpf(1) / len(v)),
+        best_scores=lambda p, far, rho: -np.log(1 - p),
+    ),
+    "squared_hinge": Definition(
+        phi=lambda r, rho: max(0, 1 + r) ** 2,
+        slope=lambda r, rho: 2 * max(0, 1 + r),
+        infimum=lambda v, rho: len(v) ** 2 / mpmath.fsum(1 / x for x in v),
+        best_scores=lambda p, far, rho: len(p) / (1 - p) / (1 / (1 - p)).sum() - 1,
+    ),
+    "hinge": Definition(
+        phi=lambda r, rho: max(0, 1 + r),
+        slope=lambda r, rho: mpf(r > -1),
+        infimum=lambda v, rho: len(v) * min(v),
+        best_scores=lambda p, far, rho: len(p) * _alone(p) - 1,
+    ),
+    "margin": Definition(
+        phi=lambda r, rho: min(max(0, 1 + r / rho), 1),
+        slope=lambda r, rho: mpf(-rho < r <= 0) / rho,
+        infimum=lambda v, rho: min(v),
+        best_scores=lambda p, far, rho: far * _alone(p),
+    ),
+}
+
+COMP_SUM = loss_names("comp_sum")
+CONSTRAINED = loss_names("constrained")
+LOSSES = (*COMP_SUM, *CONSTRAINED)
+
+
+def definition(loss: str) -> Definition:
+    """Return the definition of a registered loss."""
+    assert loss in DEFINITIONS, f"add the definition of {loss!r} to tests/loss_definitions.py"
+    return DEFINITIONS[loss]
+
+
+def that_know(*facts: str, family: str | None = None) -> list[str]:
+    """Return the registered losses whose records have these facts."""
+    return [name for name in loss_names(family) if get_loss(name).knows(*facts)]
+
+
+def with_exponents(losses: Sequence[str], exponents: Sequence[float]) -> list[tuple[str, float]]:
+    """Return each loss with 0.7, or with every exponent q if it has one."""
+    pairs = []
+    for loss in losses:
+        parameter = loss_entry(loss).parameter
+        several = parameter is not None and parameter.name == "q"
+        pairs += [(loss, q) for q in (exponents if several else (0.7,))]
+    return pairs
