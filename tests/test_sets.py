@@ -205,7 +205,7 @@ def test_slicing_is_slicing_the_lists(animals, rows):
     part = animals[rows]
     assert isinstance(part, PredictionSets)
     assert part.labels() == [LISTS[i] for i in picked]
-    assert part.guarantee == animals.guarantee
+    assert str(part.guarantee) == str(animals.guarantee)
     assert part.mask().tolist() == animals.mask()[picked].tolist()
 
 

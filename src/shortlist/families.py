@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import (
-    Array,
-    ArrayLike,
-    check_count,
-    row_blocks,
-    to_array_type,
-    to_tensor,
-)
+from shortlist._utils.arrays import Array, ArrayLike, to_array_type, to_tensor
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.validation import check_count
+from shortlist.guarantee import NO_GUARANTEE, Guarantee
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking.probabilities import ScoreType
-from shortlist.sets import NO_GUARANTEE, PredictionSets, check_distinct
+from shortlist.sets import PredictionSets, check_distinct
 
 
 class Family(ABC):
@@ -47,6 +44,48 @@ class Family(ABC):
 
     nested = True
     """Whether each row's sets are nested, so that a larger one is never less accurate."""
+    by_row = True
+    """Whether the sets of a row depend on that row alone, so that rows can be split into blocks."""
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether the members depend on data that they have not been fitted on."""
+        return False
+
+    def fixed_sizes(self, ranking: Ranking) -> list[int] | None:
+        """Return the sizes of the members if they are the same in all rows, else None."""
+        return None
+
+    def max_size(self, depth: int) -> int:
+        """Return the largest possible size in rankings of a depth."""
+        return depth
+
+    def is_exhaustive(self, ranking: Ranking) -> bool:
+        """Return whether the largest member always contains every class."""
+        return False
+
+    def onnx_sizes(self, rows: Any) -> Any:
+        """Return `sizes_of` as a value of an ONNX graph, or as an array that all rows share.
+
+        Parameters
+        ----------
+        rows : shortlist.onnx.ScoreRows
+            Scores and probabilities of the rows, as values of the graph.
+
+        Returns
+        -------
+        shortlist.onnx.Value of shape (n_rows, n_members), or int64 array of shape (n_members,)
+            Sizes of the members in each row, or in all.
+
+        Raises
+        ------
+        ValueError
+            By default: a family has no graph unless it implements this method.
+        """
+        raise ValueError(
+            f"the sets of {self!r} cannot be exported to ONNX: {type(self).__name__} does not "
+            "implement onnx_sizes(rows)"
+        )
 
     def check(self, ranking: Ranking) -> None:  # noqa: B027 (a family may accept every ranking)
         """Raise if the family does not fit the ranking. Asked at fit, and of dense scores: later
@@ -62,7 +101,7 @@ class Family(ABC):
         return ranking.rank_of(index)[:, None] < self.sizes_of(ranking)
 
     def select(
-        self, ranking: Ranking, choice: Tensor, *, guarantee: str = NO_GUARANTEE
+        self, ranking: Ranking, choice: Tensor, *, guarantee: Guarantee = NO_GUARANTEE
     ) -> PredictionSets:
         """The sets of the member `choice[i]` of each row i."""
         sizes = self.sizes_of(ranking).gather(1, choice[:, None].to(torch.int64))[:, 0]
@@ -73,7 +112,7 @@ class Family(ABC):
         ranking = as_ranking(scores)
         if ranking.is_dense:
             self.check(ranking)
-        return to_array_type(self.sizes_of(ranking), ranking.kind)
+        return to_array_type(self.sizes_of(ranking), ranking.array_type)
 
     def hits(self, scores: ArrayLike | Ranking, y: ArrayLike) -> Array:
         """Whether each member's set holds the label `y`: (rows, |K|)."""
@@ -81,7 +120,7 @@ class Family(ABC):
         if ranking.is_dense:
             self.check(ranking)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-        return to_array_type(self.hits_of(ranking, index), ranking.kind)
+        return to_array_type(self.hits_of(ranking, index), ranking.array_type)
 
 
 class TopK(Family):
@@ -121,6 +160,19 @@ class TopK(Family):
 
     def check(self, ranking: Ranking) -> None:
         ranking.check_depth(self.k[-1], f"TopK goes up to size {self.k[-1]}")
+
+    def fixed_sizes(self, ranking: Ranking) -> list[int] | None:
+        return self.k if ranking.is_dense else None
+
+    def max_size(self, depth: int) -> int:
+        return min(self.k[-1], depth)
+
+    def is_exhaustive(self, ranking: Ranking) -> bool:
+        return ranking.is_whole and self.k[-1] == ranking.n_classes
+
+    def onnx_sizes(self, rows: Any) -> Any:
+        sizes, listed = np.array(self.k, dtype=np.int64), rows.listed()
+        return sizes if listed is None else rows.minimum(sizes[None], listed)
 
     def sizes_of(self, ranking: Ranking) -> Tensor:
         k = torch.tensor(self.k, dtype=torch.int32, device=ranking.device)
@@ -171,6 +223,9 @@ class Threshold(Family):
     def sizes_of(self, ranking: Ranking) -> Tensor:
         return ranking.count_above(self.thresholds).clamp_(min=1)
 
+    def onnx_sizes(self, rows: Any) -> Any:
+        return rows.count_above(self.thresholds).clamp(min=1, max=rows.depth)
+
     def __repr__(self) -> str:
         return f"Threshold({self.thresholds})"
 
@@ -210,6 +265,7 @@ class Custom(Family):
     """
 
     nested = False
+    by_row = False  # The callables may have answers ready, for these rows and no others.
 
     def __init__(
         self,
@@ -262,13 +318,13 @@ class Custom(Family):
         return table
 
     def hits_of(self, ranking: Ranking, index: Tensor) -> Tensor:
-        given = self._hits(ranking, to_array_type(index, ranking.kind))
+        given = self._hits(ranking, to_array_type(index, ranking.array_type))
         return self._table(given, ranking, "hits").to(torch.bool)
 
     def select(
-        self, ranking: Ranking, choice: Tensor, *, guarantee: str = NO_GUARANTEE
+        self, ranking: Ranking, choice: Tensor, *, guarantee: Guarantee = NO_GUARANTEE
     ) -> PredictionSets:
-        lists = self._members(ranking, to_array_type(choice, ranking.kind))
+        lists = self._members(ranking, to_array_type(choice, ranking.array_type))
         if len(lists) != len(ranking):
             raise ValueError(f"members of Custom gave {len(lists)} sets for {len(ranking)} rows")
         flat = torch.tensor([int(v) for row in lists for v in row], dtype=torch.int64)  # type: ignore[call-overload]
@@ -283,7 +339,7 @@ class Custom(Family):
             flat.to(ranking.device),
             sizes.to(ranking.device),
             ranking.classes,
-            kind=ranking.kind,
+            array_type=ranking.array_type,
             guarantee=guarantee,
         )
 

@@ -10,23 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import (
-    Array,
-    ArrayLike,
-    ArrayType,
-    check_count,
-    row_index,
-    to_array_type,
-    to_tensor,
-)
+from shortlist._utils.arrays import Array, ArrayLike, ArrayType, row_index, to_array_type, to_tensor
 from shortlist._utils.labels import Classes
+from shortlist._utils.validation import check_count
+from shortlist.guarantee import NO_GUARANTEE, Guarantee
 from shortlist.ranking import Ranking
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-NO_GUARANTEE = "no accuracy is guaranteed"
 
 
 def check_distinct(flat: Tensor, sizes: Tensor, classes: Classes) -> None:
@@ -56,8 +48,8 @@ class PredictionSets:
     sizes : (rows,)
         How many labels each row's list holds.
     mean_size : float
-    guarantee : str
-        Which guarantee is in force for these sets, in words.
+    guarantee : Guarantee
+        What is known about the accuracy of these sets. It prints as a sentence.
 
     Examples
     --------
@@ -76,8 +68,8 @@ class PredictionSets:
         sizes: Tensor,
         classes: Classes,
         *,
-        kind: ArrayType = "numpy",
-        guarantee: str = NO_GUARANTEE,
+        array_type: ArrayType = "numpy",
+        guarantee: Guarantee = NO_GUARANTEE,
         within: Tensor | None = None,
     ) -> None:
         labels = flat.to(torch.int16 if classes.n <= 2**15 - 1 else torch.int32)
@@ -89,12 +81,12 @@ class PredictionSets:
         if int(came.sum()) != len(flat):
             raise ValueError(f"sizes add up to {int(came.sum())}, but {len(flat)} labels came")
         self._classes = classes
-        self._kind: ArrayType = kind
+        self._array_type: ArrayType = array_type
         self.guarantee = guarantee
 
     @classmethod
     def from_ranking(
-        cls, ranking: Ranking, sizes: ArrayLike, *, guarantee: str = NO_GUARANTEE
+        cls, ranking: Ranking, sizes: ArrayLike, *, guarantee: Guarantee = NO_GUARANTEE
     ) -> PredictionSets:
         """The first `sizes[i]` labels of each row i of a ranking."""
         lengths = to_tensor(sizes, "sizes").to(ranking.device)
@@ -120,7 +112,7 @@ class PredictionSets:
             ranking.prefix(lengths),
             lengths,
             ranking.classes,
-            kind=ranking.kind,
+            array_type=ranking.array_type,
             guarantee=guarantee,
         )
 
@@ -131,7 +123,7 @@ class PredictionSets:
         *,
         n_classes: int | None = None,
         classes: ArrayLike | None = None,
-        guarantee: str = NO_GUARANTEE,
+        guarantee: Guarantee = NO_GUARANTEE,
     ) -> PredictionSets:
         """Any lists of labels, for sets that are not a prefix of a ranking."""
         if n_classes is None and classes is None:
@@ -179,12 +171,12 @@ class PredictionSets:
 
     @property
     def sizes(self) -> Array:
-        return to_array_type(self._sizes, self._kind)
+        return to_array_type(self._sizes, self._array_type)
 
     @property
     def indices(self) -> Array:
         """All rows' label indices, one row after the other; row i has `sizes[i]` of them."""
-        return to_array_type(self._flat, self._kind)
+        return to_array_type(self._flat, self._array_type)
 
     @property
     def mean_size(self) -> float:
@@ -205,7 +197,7 @@ class PredictionSets:
         """Membership as a boolean matrix (rows, classes)."""
         mask = torch.zeros((len(self), self.n_classes), dtype=torch.bool, device=self._flat.device)
         mask[self._rows(), self._flat.to(torch.int64)] = True
-        return to_array_type(mask, self._kind)
+        return to_array_type(mask, self._array_type)
 
     def contains(self, y: ArrayLike) -> Array:
         """Whether each row's set holds the label `y` of that row."""
@@ -213,7 +205,7 @@ class PredictionSets:
         rows = self._rows()
         held = torch.zeros(len(self), dtype=torch.bool, device=self._flat.device)
         held[rows[self._flat == index[rows]]] = True
-        return to_array_type(held, self._kind)
+        return to_array_type(held, self._array_type)
 
     def accuracy(self, y: ArrayLike) -> float:
         """The share of rows whose set holds the right label."""
@@ -311,7 +303,7 @@ class PredictionSets:
             self._flat[_places((self._ends - self._sizes)[picked], sizes)],
             sizes,
             self._classes,
-            kind=self._kind,
+            array_type=self._array_type,
             guarantee=self.guarantee,
         )
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shortlist import Ranking
-from shortlist.datasets import load
-from shortlist.io.rows import read_rows
+from shortlist.datasets import read_rows
 from shortlist.ray.table import Table
 
 NAMES = ["ant", "bee", "cat", "dog", "eel"]
@@ -75,16 +75,11 @@ def lists_of_names_and_numbers(rows: Rows, folder: Path) -> Ranking:
 def npz(rows: Rows, folder: Path, **more: object) -> Ranking:
     labels, scores = columns(rows)
     np.savez(folder / "a.npz", labels=labels, scores=scores, y=np.zeros(len(rows), int), **more)
-    return read_rows(folder / "a.npz").given(np.arange(5))
+    return read_rows(folder / "a.npz").ranking(np.arange(5))
 
 
 def npz_with_names(rows: Rows, folder: Path) -> Ranking:
     return npz(rows, folder, classes=NAMES)
-
-
-def npz_of_a_data_set(rows: Rows, folder: Path) -> Ranking:
-    npz(rows, folder, classes=NAMES)
-    return load(folder / "a.npz", "candidates").ranking()
 
 
 def npy(rows: Rows, folder: Path) -> Ranking:
@@ -92,7 +87,7 @@ def npy(rows: Rows, folder: Path) -> Ranking:
     (folder / "a").mkdir(exist_ok=True)
     for name, array in {"labels": labels, "scores": scores, "classes": np.array(NAMES)}.items():
         np.save(folder / "a" / f"{name}.npy", array)
-    return read_rows(folder / "a").given()
+    return read_rows(folder / "a").ranking()
 
 
 def frame(rows: Rows, labels: list[list[object]] | None = None) -> pd.DataFrame:
@@ -103,19 +98,19 @@ def frame(rows: Rows, labels: list[list[object]] | None = None) -> pd.DataFrame:
 
 def parquet_numbers(rows: Rows, folder: Path) -> Ranking:
     frame(rows).to_parquet(folder / "a.parquet")
-    return read_rows(folder / "a.parquet").given(np.arange(5))
+    return read_rows(folder / "a.parquet").ranking(np.arange(5))
 
 
 def parquet_nulls(rows: Rows, folder: Path) -> Ranking:
     labels = [[None if label < 0 else label for label, _ in row] for row in rows]
     table = pa.table({"labels": pa.array(labels), "scores": columns(rows)[1].tolist()})
     parquet.write_table(table, folder / "a.parquet")
-    return read_rows(folder / "a.parquet").given(np.arange(5))
+    return read_rows(folder / "a.parquet").ranking(np.arange(5))
 
 
 def parquet_names(rows: Rows, folder: Path) -> Ranking:
     frame(rows, named(rows)).to_parquet(folder / "a.parquet")
-    return read_rows(folder / "a.parquet").given(np.array(NAMES))
+    return read_rows(folder / "a.parquet").ranking(np.array(NAMES))
 
 
 def csv(rows: Rows, folder: Path, labels: list[list[object]] | None = None) -> Ranking:
@@ -123,7 +118,7 @@ def csv(rows: Rows, folder: Path, labels: list[list[object]] | None = None) -> R
     for column in table.columns:
         table[column] = table[column].map(json.dumps)  # NaN as JSON of Python writes it
     table.to_csv(folder / "a.csv", index=False)
-    return read_rows(folder / "a.csv").given(np.arange(5) if labels is None else np.array(NAMES))
+    return read_rows(folder / "a.csv").ranking(np.arange(5) if labels is None else np.array(NAMES))
 
 
 def csv_names(rows: Rows, folder: Path) -> Ranking:
@@ -136,7 +131,7 @@ def cluster(rows: Rows, folder: Path, classes: object = None) -> Ranking:
         classes = np.arange(5)
     table = Table.open(folder / "a.parquet", needs_y=False)
     (block,) = table.read(table.pieces[0], classes)
-    return block.rows.given(classes)
+    return block.rows.ranking(classes)
 
 
 def cluster_names(rows: Rows, folder: Path) -> Ranking:
@@ -146,7 +141,7 @@ def cluster_names(rows: Rows, folder: Path) -> Ranking:
 
 READERS: list[Callable[[Rows, Path], Ranking]] = [
     arrays, lists, lists_of_names, lists_of_names_and_numbers, npz, npz_with_names,
-    npz_of_a_data_set, npy, parquet_numbers, parquet_nulls, parquet_names, csv, csv_names,
+    npy, parquet_numbers, parquet_nulls, parquet_names, csv, csv_names,
     cluster, cluster_names,
 ]  # fmt: skip
 EVERY = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
@@ -200,8 +195,17 @@ def test_what_no_reader_takes(reader, row: list[tuple[int, float]], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "reader", [arrays, lists, npz, npz_with_names, npz_of_a_data_set, npy, parquet_numbers, cluster]
+    "reader", [arrays, lists, npz, npz_with_names, npy, parquet_numbers, cluster]
 )
 def test_only_minus_one_pads(reader, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="-7"):
         reader([*HOLE, [(-7, 0.5), (1, 0.4), (2, 0.3)]], tmp_path)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_the_largest_unsigned_label_is_not_padding(convert) -> None:
+    labels = convert(np.array([[0, 2**64 - 1]], dtype=np.uint64))
+    with pytest.raises(ValueError, match="candidate label 18446744073709551615 is not one of"):
+        Ranking.from_candidates(labels, [[0.5, 0.3]], n_classes=3)
+    few = convert(np.array([[0, 2]], dtype=np.uint64))
+    assert Ranking.from_candidates(few, [[0.5, 0.3]], n_classes=3).depth == 2

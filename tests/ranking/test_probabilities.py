@@ -357,9 +357,7 @@ def test_other_scores_than_at_fit_are_refused() -> None:
     for seen, other in ((proba, logits), (np.log(proba), logits), (np.log(proba), proba)):
         model = sl.SplitConformal("lac").fit(seen, y)
         model.predict_set(seen[:7], accuracy=0.9)
-        with pytest.raises(
-            ValueError, match=r"fit saw scores of the kind '.*proba', but these run"
-        ):
+        with pytest.raises(ValueError, match=r"fit saw scores of type '.*proba', but these run"):
             model.predict_set(other, accuracy=0.9)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist._utils import ordering as _order
-from shortlist._utils.arrays import row_blocks
-from shortlist._utils.ordering import first_label, labels_reaching, sort_labels
-from shortlist.conformal.levels import OwnScores
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.ordering import labels_at_least, sort_labels, top_label
+from shortlist.conformal.levels import ColumnLevels
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking import ranking as module
 
@@ -100,8 +100,8 @@ def test_minus_zero_ties_with_zero():
 @settings(max_examples=30, deadline=None)
 def test_best_is_the_first_of_the_order(scores):
     tensor = torch.from_numpy(scores)
-    assert first_label(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
-    assert first_label(tensor[None])[0].tolist() == first_label(tensor).tolist()
+    assert top_label(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
+    assert top_label(tensor[None])[0].tolist() == top_label(tensor).tolist()
 
 
 # Ranks
@@ -305,7 +305,7 @@ def test_rows_that_make_no_ranking():
     with pytest.raises(IndexError, match="row 3 is not one of 3 rows"):
         ranking[[3]]
     for none in ([], slice(0, 0), [False] * 3):
-        with pytest.raises(ValueError, match="no rows"):
+        with pytest.raises(ValueError, match="at least one row"):
             ranking[none]
 
 
@@ -521,12 +521,12 @@ def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
     scores = torch.tensor(counts, dtype=torch.float32).view(rows, n)
     index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
     ranking = Ranking.from_scores(scores)
-    levels = OwnScores(scores).never_empty().of_labels(ranking, index)
-    known = OwnScores(scores, scores.sum(dim=1)).never_empty()
+    levels = ColumnLevels(scores).never_empty().of_labels(ranking, index)
+    known = ColumnLevels(scores, scores.sum(dim=1)).never_empty()
     assert torch.equal(known.of_labels(ranking, index), levels)
     p = torch.softmax(scores, dim=1)
-    levels = OwnScores(p).never_empty().of_labels(ranking, index)
-    assert torch.equal(OwnScores(p, 1.0).never_empty().of_labels(ranking, index), levels)
+    levels = ColumnLevels(p).never_empty().of_labels(ranking, index)
+    assert torch.equal(ColumnLevels(p, 1.0).never_empty().of_labels(ranking, index), levels)
 
 
 def test_sums_of_negative_scores_are_not_kept():
@@ -539,12 +539,12 @@ def test_sums_of_negative_scores_are_not_kept():
 @pytest.mark.parametrize("least", [0.1, 0.7, 2.0])
 def test_long_lists_that_reach_a_threshold_are_in_order(threads, least, monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
-    monkeypatch.setattr("shortlist._utils.arrays.SMALL", 0)
+    monkeypatch.setattr("shortlist._utils.threads.MIN_PARALLEL_ELEMENTS", 0)
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # many ties
     asked = torch.full((300, 1), least)
     asked[::7] = 0.5  # one for each row: in threads
-    row, column = labels_reaching(scores, asked, scores)
+    row, column = labels_at_least(scores, asked, scores)
     by_hand = [
         (i, j)
         for i, (one, at) in enumerate(zip(scores.tolist(), asked[:, 0].tolist(), strict=True))

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.array_checks import check_present, check_tensor
-from shortlist._utils.arrays import ArrayLike, sort_values, to_tensor
+from shortlist._utils.arrays import ArrayLike, to_tensor
 from shortlist._utils.labels import Classes, format_label
+from shortlist._utils.ordering import sort_values
+from shortlist._utils.validation import check_present, check_tensor
 
 PADDING: frozenset[object] = frozenset({None, -1})
 """What stands where a row has no candidate: after its last one, or in a gap."""
@@ -34,8 +35,10 @@ def read_candidates(
         values = values.to(torch.float64)
     if isinstance(labels, Tensor):
         check_tensor(labels, "labels")
-    if isinstance(labels, Tensor) and (classes.values is not None or labels.is_floating_point()):
-        labels = labels.detach().cpu().numpy()  # names to look up, or floats to refuse
+    if isinstance(labels, Tensor) and (
+        classes.values is not None or labels.is_floating_point() or labels.dtype == torch.uint64
+    ):
+        labels = labels.detach().cpu().numpy()  # names to look up, floats or large labels to refuse
     if isinstance(labels, Tensor):
         columns = labels.to(device=values.device, dtype=torch.int64)
     else:
@@ -101,6 +104,11 @@ def _label_matrix(labels: ArrayLike) -> NDArray[np.generic]:
 
 def _encode(array: NDArray[np.generic], classes: Classes) -> Tensor:
     if array.dtype.kind in "iu" and classes.values is None:
+        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"candidate label {array.max()} is not one of the {classes.n} classes 0 to "
+                f"{classes.n - 1} (-1 pads a short row)"
+            )
         return torch.from_numpy(array.astype(np.int64))
     if array.dtype.kind == "f":
         raise ValueError(

@@ -7,22 +7,53 @@ like something else is read in the same way.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import (
-    IN_CACHE,
-    check_choice,
-    float64_row_sums,
-    row_blocks,
-    run_in_threads,
-)
+from shortlist._utils.arrays import float64_row_sums
+from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
+from shortlist._utils.threads import run_in_threads
+from shortlist._utils.validation import check_choice
 from shortlist._utils.warnings import warn
-from shortlist.ranking import Ranking
+
+
+class ScoredRows(Protocol):
+    """The part of a `Ranking` that probabilities are computed from."""
+
+    depth: int
+    bounds: tuple[float, float] | None
+    known_masses: Tensor | None
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every class has a score."""
+
+    def blocks(self) -> list[slice]:
+        """Return blocks of rows that fit into the cache."""
+
+    def scores_of(self, rows: slice) -> Tensor:
+        """Return all scores of some rows."""
+
+    def top(self, depth: int) -> tuple[Tensor, Tensor]:
+        """Return the first labels of each row and their scores."""
+
+    def sorted_scores(self) -> Tensor:
+        """Return all scores of each row, in decreasing order."""
+
+    def masses(self) -> Tensor:
+        """Return the sum of each row."""
+
+    def rank_of(self, index: Tensor) -> Tensor:
+        """Return the rank of each row's label."""
+
 
 ScoreType: TypeAlias = Literal["logits", "proba", "log_proba"]
 SCORE_TYPES = ("auto", "logits", "proba", "log_proba")
@@ -36,12 +67,13 @@ NOT_LISTED = -1e4
 """The logarithm of a place in a list of candidates that has ended: nothing, at any temperature."""
 
 
-def infer_score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
+def infer_score_type(ranking: ScoredRows, declared: str = "auto") -> ScoreType:
     """What the scores are.
 
     "auto" decides from all rows: values in [0, 1] that sum to one (for candidates: to at most
     one) are probabilities, values whose exponentials do so log-probabilities, all else logits.
 
+    >>> from shortlist import Ranking
     >>> infer_score_type(Ranking.from_scores([[0.25, 0.75]]))
     'proba'
     >>> infer_score_type(Ranking.from_scores([[2, 3]]))
@@ -83,7 +115,7 @@ def infer_score_type(ranking: Ranking, declared: str = "auto") -> ScoreType:
     return "proba" if proba else "log_proba"
 
 
-def _warn_if_almost_proba(ranking: Ranking) -> None:
+def _warn_if_almost_proba(ranking: ScoredRows) -> None:
     """Say so if logits could well be probabilities that were rounded, or clipped."""
     if not ranking.is_dense:
         return
@@ -104,22 +136,22 @@ def _warn_if_almost_proba(ranking: Ranking) -> None:
 _RANGE = {"proba": (0.0, 1.0), "log_proba": (-math.inf, 0.0)}
 
 
-def check_score_type(ranking: Ranking, kind: ScoreType) -> None:
-    """Raise if scores cannot be of the kind that fit saw; warn if it is hardly so."""
-    if kind == "logits" and _are_proba(ranking):
+def check_score_type(ranking: ScoredRows, score_type: ScoreType) -> None:
+    """Raise if scores cannot be of the score_type that fit saw; warn if it is hardly so."""
+    if score_type == "logits" and _are_proba(ranking):
         warn(
-            "fit saw logits, but these scores look like probabilities; give the same kind of "
+            "fit saw logits, but these scores look like probabilities; give the same type of "
             "scores as at fit"
         )
-    found = _out_of_range(ranking, kind)
+    found = _out_of_range(ranking, score_type)
     if found is not None:
         raise ValueError(
-            f"fit saw scores of the kind {kind!r}, but these run from {found[0]:.4g} to "
-            f"{found[1]:.4g}; give the same kind of scores as at fit"
+            f"fit saw scores of type {score_type!r}, but these run from {found[0]:.4g} to "
+            f"{found[1]:.4g}; give the same type of scores as at fit"
         )
 
 
-def _are_proba(ranking: Ranking) -> bool:
+def _are_proba(ranking: ScoredRows) -> bool:
     """Whether all rows are probabilities, of so many classes that it can be no accident."""
     if not ranking.is_dense or ranking.n_classes < SURELY_NOT_BY_CHANCE:
         return False
@@ -128,7 +160,7 @@ def _are_proba(ranking: Ranking) -> bool:
     return bool((first >= 0).all()) and infer_score_type(ranking) == "proba"
 
 
-def _check_range(ranking: Ranking, declared: str) -> None:
+def _check_range(ranking: ScoredRows, declared: str) -> None:
     """Raise if scores cannot be what they are said to be."""
     found = _out_of_range(ranking, declared)
     if found is not None:
@@ -144,11 +176,11 @@ def _check_range(ranking: Ranking, declared: str) -> None:
         )
 
 
-def _out_of_range(ranking: Ranking, kind: str) -> tuple[float, float] | None:
-    """The least and the largest score of a block that cannot be of this kind."""
-    if kind not in _RANGE:
+def _out_of_range(ranking: ScoredRows, score_type: str) -> tuple[float, float] | None:
+    """The least and the largest score of a block that cannot be of this score_type."""
+    if score_type not in _RANGE:
         return None
-    least, most = _RANGE[kind]
+    least, most = _RANGE[score_type]
     if ranking.bounds is not None:
         slack = _slack(ranking.scores_of(slice(0, 1)).dtype)
         outside = ranking.bounds[0] < least - slack or ranking.bounds[1] > most + slack
@@ -172,7 +204,9 @@ def _are_one(masses: Tensor, slack: float, exactly: bool) -> bool:
     return bool(((gap.abs() if exactly else gap) <= slack).all())
 
 
-def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float = 1.0) -> Tensor:
+def sorted_log_proba(
+    ranking: ScoredRows, score_type: ScoreType, depth: int, scale: float = 1.0
+) -> Tensor:
     """Log-probabilities of the `depth` best labels of each row, then the log mass of all others.
 
     Shape (rows, depth + 1), floored at `LEAST_LOG_PROBA`. Candidates given as logits are
@@ -180,6 +214,7 @@ def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float
     temperature, multiplies the logarithms before they are normalised again; what a list of
     candidates leaves out is one label to it.
 
+    >>> from shortlist import Ranking
     >>> r = Ranking.from_scores([[0.5, 0.25, 0.25]])
     >>> sorted_log_proba(r, "proba", 1).exp().tolist()
     [[0.5, 0.5]]
@@ -187,32 +222,34 @@ def sorted_log_proba(ranking: Ranking, kind: ScoreType, depth: int, scale: float
     [[0.6667, 0.3333]]
     """
     if ranking.is_dense and depth == ranking.n_classes:
-        every = log_proba_columns(ranking.sorted_scores(), kind, scale)
+        every = log_proba_columns(ranking.sorted_scores(), score_type, scale)
         return torch.nn.functional.pad(every, (0, 1), value=LEAST_LOG_PROBA)
     labels, scores = ranking.top(depth)
     scores = scores.to(_working(scores.dtype))
-    best = scores[:, :1] if kind == "logits" else None  # counted from the best: none is large
-    log_p = torch.where(labels >= 0, _logarithms(scores, kind, best, scale), -torch.inf)
+    best = scores[:, :1] if score_type == "logits" else None  # counted from the best: none is large
+    log_p = torch.where(labels >= 0, _logarithms(scores, score_type, best, scale), -torch.inf)
     rest = [
-        _log_rest(ranking, rows, kind, labels[rows], None if best is None else best[rows], scale)
+        _log_rest(
+            ranking, rows, score_type, labels[rows], None if best is None else best[rows], scale
+        )
         for rows in ranking.blocks()
     ]
     columns = torch.cat([log_p, torch.cat(rest)], dim=1)
-    if kind == "logits" or scale != 1:
+    if score_type == "logits" or scale != 1:
         columns -= _log_total(columns, ranking)
     return columns.clamp_(min=LEAST_LOG_PROBA, max=0)
 
 
-def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor:
+def log_proba_columns(scores: Tensor, score_type: ScoreType, scale: float = 1.0) -> Tensor:
     """Log-probabilities of all classes, floored, in whatever order the columns are.
 
     >>> log_proba_columns(torch.tensor([[0.25, 0.75]]), "proba", 2.0).exp().numpy().round(4)
     array([[0.1, 0.9]], dtype=float32)
     """
     scores = scores.to(_working(scores.dtype))
-    best = scores.amax(dim=1, keepdim=True) if kind == "logits" else None
-    logs = _logarithms(scores, kind, best, scale)
-    if kind == "logits" or scale != 1:
+    best = scores.amax(dim=1, keepdim=True) if score_type == "logits" else None
+    logs = _logarithms(scores, score_type, best, scale)
+    if score_type == "logits" or scale != 1:
         # Summed in float64, so that the order of the columns makes no difference after rounding.
         top = 0 if best is not None else logs.amax(dim=1, keepdim=True)
         total = float64_row_sums((logs - top).exp_())
@@ -220,7 +257,7 @@ def log_proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Te
     return logs.clamp(min=LEAST_LOG_PROBA, max=0)
 
 
-def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor:
+def proba_columns(scores: Tensor, score_type: ScoreType, scale: float = 1.0) -> Tensor:
     """Probabilities of all classes, in whatever order the columns are. Those that came in as such
     are left as they are.
 
@@ -228,10 +265,10 @@ def proba_columns(scores: Tensor, kind: ScoreType, scale: float = 1.0) -> Tensor
     tensor([[0.1000, 0.9000]])
     """
     wide = scores.to(_working(scores.dtype))
-    if kind == "proba" and scale == 1:
+    if score_type == "proba" and scale == 1:
         return wide
-    if kind != "logits":
-        return log_proba_columns(scores, kind, scale).exp_()
+    if score_type != "logits":
+        return log_proba_columns(scores, score_type, scale).exp_()
     if not scores.is_cuda:
         return torch.from_numpy(_softmax(wide.numpy(), scale))
     # Counted from the best before they are scaled: large logits lose nothing by it.
@@ -245,7 +282,7 @@ def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
     found = np.empty_like(scores)
 
     def work(part: slice) -> None:
-        for few in row_blocks(part.stop - part.start, scores.shape[1], elements=IN_CACHE):
+        for few in row_blocks(part.stop - part.start, scores.shape[1], elements=CACHED_ELEMENTS):
             rows = slice(part.start + few.start, part.start + few.stop)
             p = found[rows]
             # Counted from the best before they are scaled: large logits lose nothing by it.
@@ -266,42 +303,44 @@ def _softmax(scores: NDArray[Any], scale: float) -> NDArray[Any]:
 
 
 def every_proba(
-    ranking: Ranking, kind: ScoreType, scale: float
+    ranking: ScoredRows, score_type: ScoreType, scale: float
 ) -> tuple[Tensor, Tensor | float | None]:
     """The probabilities of all classes of a dense ranking, and the sum of each row, if it is known.
 
+    >>> from shortlist import Ranking
     >>> every_proba(Ranking.from_scores([[0.0, 0.0]]), "logits", 1.0)
     (tensor([[0.5000, 0.5000]], dtype=torch.float64), 1.0)
     """
-    p = proba_columns(ranking.scores_of(slice(None)), kind, scale)
-    if kind == "proba" and scale == 1:
+    p = proba_columns(ranking.scores_of(slice(None)), score_type, scale)
+    if score_type == "proba" and scale == 1:
         return p, ranking.known_masses
-    return p, 1.0 if kind == "logits" else None
+    return p, 1.0 if score_type == "logits" else None
 
 
-def log_columns(ranking: Ranking, rows: slice, kind: ScoreType) -> Tensor:
+def log_columns(ranking: ScoredRows, rows: slice, score_type: ScoreType) -> Tensor:
     """Logarithms of all scores of some rows; probabilities are floored at `LEAST_LOG_PROBA`.
 
     (rows, classes) by column if dense; else (rows, depth + 1), best first, with the log mass of
     all others last. Logits are not normalised, but counted from the best.
 
+    >>> from shortlist import Ranking
     >>> r = Ranking.from_candidates([[4, 2]], [[0.5, 0.25]], n_classes=9)
     >>> log_columns(r, slice(0, 1), "proba").exp().tolist()
     [[0.5, 0.25, 0.25]]
     """
     block = ranking.scores_of(rows)
     block = block.to(_working(block.dtype))
-    best = block.amax(dim=1, keepdim=True) if kind == "logits" else None
-    logs = _logarithms(block, kind, best, 1.0)
-    if kind != "logits":
+    best = block.amax(dim=1, keepdim=True) if score_type == "logits" else None
+    logs = _logarithms(block, score_type, best, 1.0)
+    if score_type != "logits":
         logs = logs.clamp(min=LEAST_LOG_PROBA)
     if ranking.is_dense:
         return logs
-    others = _log_unlisted(block, kind).clamp_(min=LEAST_LOG_PROBA)
+    others = _log_unlisted(block, score_type).clamp_(min=LEAST_LOG_PROBA)
     return torch.cat([logs.masked_fill(block == -torch.inf, NOT_LISTED), others], dim=1)
 
 
-def target_columns(ranking: Ranking, index: Tensor) -> Tensor:
+def target_columns(ranking: ScoredRows, index: Tensor) -> Tensor:
     """The column of `log_columns` that each row's label has."""
     if ranking.is_dense:
         return index
@@ -312,9 +351,9 @@ def _working(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _logarithms(scores: Tensor, kind: ScoreType, best: Tensor | None, scale: float) -> Tensor:
+def _logarithms(scores: Tensor, score_type: ScoreType, best: Tensor | None, scale: float) -> Tensor:
     """Scores as logarithms, up to a constant of the row, times `scale`."""
-    if kind == "proba":
+    if score_type == "proba":
         scores = scores.clamp(min=0).log()
     elif best is not None:
         scores = scores - best
@@ -325,15 +364,15 @@ def _logarithms(scores: Tensor, kind: ScoreType, best: Tensor | None, scale: flo
     return (scores if best is not None else scores.clamp(min=LEAST_LOG_PROBA)) * scale
 
 
-def _log_unlisted(block: Tensor, kind: ScoreType) -> Tensor:
+def _log_unlisted(block: Tensor, score_type: ScoreType) -> Tensor:
     """Log mass of what a list of candidates leaves out; nothing if they are logits."""
-    if kind == "logits":
+    if score_type == "logits":
         return block.new_full((len(block), 1), -torch.inf)
-    listed = block.clamp(min=0) if kind == "proba" else block.exp()
+    listed = block.clamp(min=0) if score_type == "proba" else block.exp()
     return (1 - listed.cumsum(dim=1)[:, -1:]).clamp_(min=0).log()
 
 
-def _log_total(columns: Tensor, ranking: Ranking) -> Tensor:
+def _log_total(columns: Tensor, ranking: ScoredRows) -> Tensor:
     """The logarithm of each row's sum. Those of candidates are added one after the other, so that
     the length of the longest list in the batch, and with it the padding, makes no difference."""
     if ranking.is_dense:
@@ -342,9 +381,9 @@ def _log_total(columns: Tensor, ranking: Ranking) -> Tensor:
 
 
 def _log_rest(
-    ranking: Ranking,
+    ranking: ScoredRows,
     rows: slice,
-    kind: ScoreType,
+    score_type: ScoreType,
     labels: Tensor,
     best: Tensor | None,
     scale: float,
@@ -353,9 +392,9 @@ def _log_rest(
     leave nothing but rounding where a classifier is sure."""
     given = ranking.scores_of(rows)
     block = given.to(_working(given.dtype), copy=True)
-    unlisted = None if ranking.is_dense else _log_unlisted(block, kind)
+    unlisted = None if ranking.is_dense else _log_unlisted(block, score_type)
     padding = None if ranking.is_dense else block == -torch.inf
-    if kind == "proba" and scale == 1:
+    if score_type == "proba" and scale == 1:
         if ranking.is_dense:
             block.scatter_(1, labels.to(torch.int64), 0)
         else:
@@ -363,7 +402,7 @@ def _log_rest(
             block = block.clamp(min=0).cumsum(dim=1)[:, -1:]
         rest = block.clamp_(min=0).sum(dim=1, keepdim=True).log()
     else:
-        block = _logarithms(block, kind, best, scale)
+        block = _logarithms(block, score_type, best, scale)
         if ranking.is_dense:
             block = block.scatter(1, labels.to(torch.int64), -torch.inf)
         else:
@@ -372,7 +411,7 @@ def _log_rest(
         rest = _log_total(block, ranking)
     if unlisted is None:
         return rest
-    if kind != "logits":
+    if score_type != "logits":
         unlisted = _logarithms(unlisted, "log_proba", None, scale)
     # Not by logaddexp, whose rounding depends on a row's place in the batch.
     return torch.cat([rest, unlisted], dim=1).logsumexp(dim=1, keepdim=True)
