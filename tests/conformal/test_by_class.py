@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import shortlist as sl
-from shortlist.conformal.calibration import shared_below
+from shortlist.conformal.calibrators import pooling_limits
 from shortlist.conformal.quantiles import UnreachableError
 
 COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12).map(np.array)
@@ -33,7 +33,7 @@ def test_who_shares_depends_on_the_bag_of_rows_alone(
     counts: NDArray[np.int64], needed: int
 ) -> None:
     """Whichever row of a class is the new one, the classes that share are the same."""
-    below = shared_below(counts, needed)
+    below = pooling_limits(counts, needed)
     for k in range(len(counts)):
         expected = pool_of(counts, k, needed)
         found = frozenset(np.flatnonzero(counts < below[k]).tolist()) if below[k] else frozenset()
@@ -93,5 +93,5 @@ def test_with_delta_no_threshold_is_shared() -> None:
         model.predict_set(rare_world(5, 3)[0], accuracy=0.9, delta=0.1, by="class")
     model.set_params(on_unreachable="all")
     sets = model.predict_set(rare_world(50, 3)[0], accuracy=0.9, delta=0.1, by="class")
-    assert "of 24 classes every label" in sets.guarantee
+    assert "of 24 classes get every label" in str(sets.guarantee)
     assert min(sets.sizes) >= 10  # each set has the labels that nothing is known of

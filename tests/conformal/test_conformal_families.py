@@ -12,10 +12,10 @@ import torch
 from drawn import as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from registered import NAMES
 from sklearn.base import clone
 
 import shortlist as sl
-from shortlist.conformal import NAMES
 from shortlist.conformal.quantiles import UnreachableError
 
 LEVELS = [0.5, 0.8, 0.9, 0.95]

@@ -11,14 +11,14 @@ import torch
 from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from registered import VARIANTS, make_score
 from scipy.stats import kstest
 
-from shortlist.conformal import NAMES, RANDOMIZED, ConformalScore
-from shortlist.conformal.scores import row_noise
+import shortlist as sl
+from shortlist.conformal.scores.probability import row_noise
 from shortlist.ranking import Ranking
 
 DTYPES = [np.float16, np.float32, np.float64]
-VARIANTS = [(name, False) for name in NAMES] + [(name, True) for name in RANDOMIZED]
 
 
 def probabilities(row: list[float], kind: str, scale: float) -> list[float]:
@@ -43,8 +43,10 @@ def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> li
             score = -u * p[0] if j == 1 else -(p[0] + (j - 2 + u) * penalty)
         elif name == "topk":
             score = -(j - 1 + u)
-        else:
+        elif name == "margin":
             score = p[j - 1] - (p[1] if j == 1 else p[0])
+        else:
+            pytest.fail(f"add the definition of {name!r} here")
         found.append(score)
     return found
 
@@ -61,8 +63,8 @@ def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> li
 @settings(max_examples=30, deadline=None)
 def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_reg, seed):
     scores = as_kind(draw(3, n, seed=seed)[0], kind)
-    ranking = Ranking.from_scores(scores)
-    score = ConformalScore(name, kind, scale, penalty, k_reg, randomized, seed)
+    ranking = Ranking.from_scores(scores).with_scale(kind, scale)
+    score = make_score(name, penalty, k_reg, randomized, seed)
     u = row_noise(ranking, seed).tolist() if randomized else [1.0] * 3
     expected = [
         brute(name, probabilities(row, kind, scale), u_row, penalty, k_reg)
@@ -70,7 +72,7 @@ def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_re
     ]
     # Probabilities are float32 numbers, so that they are the same on every device.
     np.testing.assert_allclose(score.levels(ranking), expected, rtol=1e-6, atol=3e-7)
-    single = Ranking.from_scores(scores.astype(np.float32))
+    single = Ranking.from_scores(scores.astype(np.float32)).with_scale(kind, scale)
     np.testing.assert_allclose(score.levels(single), expected, atol=2e-5)
 
 
@@ -79,8 +81,8 @@ def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_re
 def test_formulas_for_candidates(name, randomized, kind):
     """The labels that a list leaves out are none of its probabilities."""
     scores = as_kind(draw(20, 12, seed=1)[0], kind)
-    ranking = Ranking.from_candidates(**ragged(scores, depth=5))
-    got = ConformalScore(name, kind, 1.0, 0.1, 2, randomized, seed=3).levels(ranking)
+    ranking = Ranking.from_candidates(**ragged(scores, depth=5), score_type=kind)
+    got = make_score(name, 0.1, 2, randomized, seed=3).levels(ranking)
     u = row_noise(ranking, 3).tolist() if randomized else [1.0] * 20
     for row, levels, u_row, listed in zip(scores.tolist(), got, u, ranking.listed(), strict=True):
         p = sorted(math.exp(v) if kind == "log_proba" else v for v in row)[::-1][: int(listed)]
@@ -97,8 +99,9 @@ def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
         for kind in KINDS:
             given_ = np.log(np.maximum(scores, 1e-6)) if kind != "proba" else scores
             for scale in (1.0, 0.3):
-                score = ConformalScore(name, kind, scale, 0.05, 2, randomized)
-                levels = score.levels(Ranking.from_scores(given_.astype(dtype)))
+                score = make_score(name, 0.05, 2, randomized)
+                ranking = Ranking.from_scores(given_.astype(dtype)).with_scale(kind, scale)
+                levels = score.levels(ranking)
                 assert bool((levels.diff(dim=1) <= 0).all())
                 assert bool((levels[:, -1] < levels[:, 0]).any())
 
@@ -108,18 +111,25 @@ def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtype):
     """Exactly the same bits, also where scores tie, and whatever the longest list is."""
-    score = ConformalScore(name, kind, 0.7, 0.05, 2, randomized)
+    score = make_score(name, 0.05, 2, randomized)
+
+    def dense(rows):
+        return Ranking.from_scores(rows).with_scale(kind, 0.7)
+
+    def listed_rows(rows):
+        return Ranking.from_candidates(**rows).with_scale(kind, 0.7)
+
     tied = np.maximum(in_64ths(15, 37, seed=2)[0], 2**-10)
     scores = np.concatenate([as_kind(draw(15, 37)[0], kind), tied if kind == "proba" else tied - 2])
     scores = scores.astype(dtype)
-    together = score.levels(Ranking.from_scores(scores))
+    together = score.levels(dense(scores))
     for i in range(len(scores)):
-        assert torch.equal(score.levels(Ranking.from_scores(scores[i : i + 1]))[0], together[i])
+        assert torch.equal(score.levels(dense(scores[i : i + 1]))[0], together[i])
     lists = ragged(scores, depth=20)
-    together = score.levels(Ranking.from_candidates(**lists))
+    together = score.levels(listed_rows(lists))
     for i in range(len(scores)):
         one = lists | {name: lists[name][i : i + 1] for name in ("labels", "scores")}
-        alone = score.levels(Ranking.from_candidates(**one))[0]
+        alone = score.levels(listed_rows(one))[0]
         listed = int((lists["labels"][i] >= 0).sum())
         assert torch.equal(alone[:listed], together[i, :listed])
 
@@ -187,13 +197,15 @@ def test_a_zero_has_no_sign():
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"name": "lak"}, "score must be one of 'lac', 'aps', 'raps', 'saps', 'topk', 'margin'"),
-        ({"name": "lac", "randomized": True}, "score = 'lac' has nothing to randomise"),
-        ({"name": "margin", "randomized": True}, "for 'aps', 'raps', 'saps', 'topk'"),
-        ({"name": "raps", "penalty": -0.1}, "penalty must be finite and not negative; got -0.1"),
-        ({"name": "raps", "k_reg": -1}, "k_reg must be an integer of at least 0; got -1"),
+        ({"score": "lak"}, "got 'lak'; did you mean 'lac'?"),
+        ({"score": sl.conformal.APS()}, "write ConformalPredictor(APS())"),
+        ({"score": "lac", "randomized": True}, "score = 'lac' has nothing to randomize"),
+        ({"score": "margin", "randomized": True}, "score = 'margin' has nothing to randomize"),
+        ({"score": "raps", "penalty": -0.1}, "penalty must be finite and not negative; got -0.1"),
+        ({"score": "raps", "k_reg": -1}, "k_reg must be an integer of at least 0; got -1"),
     ],
 )
 def test_scores_that_are_refused(parameters, said):
+    scores, y = draw(50, 5)
     with pytest.raises(ValueError, match=re.escape(said)):
-        ConformalScore(kind="proba", **parameters)
+        sl.SplitConformal(**parameters).fit(scores, y)

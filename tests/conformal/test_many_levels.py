@@ -9,16 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from registered import NAMES, RANDOMIZED, make_score
 from sklearn.base import clone
 
 import shortlist as sl
-from shortlist._utils.arrays import sort_values
-from shortlist._utils.ordering import labels_reaching, sort_labels
+from shortlist._utils.ordering import labels_at_least, sort_labels, sort_values
 from shortlist.conformal import unsorted_levels as _unsorted
 from shortlist.conformal.levels import Levels
-from shortlist.conformal.scores import NAMES, RANDOMIZED, ConformalScore, rounded
+from shortlist.conformal.scores.probability import exact
 from shortlist.conformal.unsorted_levels import UnsortedLevels
-from shortlist.predictors import nested as _guarantee
+from shortlist.predictors import conformal as _conformal
 from shortlist.ranking import Ranking
 
 ACCURACIES = [0.5, 0.99, 0.9, 0.8, 0.9]
@@ -45,7 +45,7 @@ def test_several_accuracies_at_once_are_one_after_the_other(name) -> None:
         assert copy.deepcopy(sets)[3:5] == sets[3:5]  # before and after it is cut
         one = model.predict_set(NEW.posterior, accuracy=accuracy)
         assert sets == one
-        assert sets.guarantee == one.guarantee
+        assert str(sets.guarantee) == str(one.guarantee)
     assert model.predict_sets(NEW.posterior, accuracies=[]) == []
 
 
@@ -114,7 +114,7 @@ def test_what_is_high_enough_comes_in_the_order_of_the_ranking(rows, n, dtype, s
     scores = scores * [0.1, -0.0][seed % 2]  # zeros of both signs tie too
     values = torch.from_numpy(rng.random((rows, n))).to(scores.dtype)
     inside = values >= 0.5
-    row, column = labels_reaching(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
+    row, column = labels_at_least(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
     expected = [
         [j for j in js if inside[i, j]] for i, js in enumerate(sort_labels(scores, n).tolist())
     ]
@@ -138,9 +138,8 @@ def test_scores_of_labels_are_those_of_sorted_rows(
     if kind == "proba":
         scores[:, 0] += 1e-3
         scores /= scores.sum(axis=1, keepdims=True)
-    ranking = Ranking.from_scores(scores.astype(dtype))
-    randomized = randomized and name in RANDOMIZED
-    score = ConformalScore(name, kind, scale, penalty=0.07, k_reg=2, randomized=randomized)
+    ranking = Ranking.from_scores(scores.astype(dtype)).with_scale(kind, scale)
+    score = make_score(name, 0.07, 2, randomized and name in RANDOMIZED)
     plain = Levels(score.levels(ranking), torch.arange(1, n + 1), always)
     levels = UnsortedLevels(score, ranking, always=always)
     assert (plain.values.diff(dim=1) <= 0).all()  # nested
@@ -164,8 +163,8 @@ def test_masses_are_the_same_in_any_order(seed, dtype) -> None:
     generator = torch.Generator().manual_seed(seed)
     p = torch.softmax(8 * torch.randn(500, generator=generator, dtype=dtype), 0)
     shuffled = p[torch.randperm(500, generator=generator)]
-    assert rounded(p).sum() == rounded(shuffled).sum() == rounded(p).flip(0).cumsum(0)[-1]
-    torch.testing.assert_close(rounded(p), p.double(), rtol=0, atol=2.0**-53)
+    assert exact(p).sum() == exact(shuffled).sum() == exact(p).flip(0).cumsum(0)[-1]
+    torch.testing.assert_close(exact(p), p.double(), rtol=0, atol=2.0**-53)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -178,12 +177,13 @@ def test_values_are_sorted_as_by_torch(dtype, shape) -> None:
 
 
 def test_enough_rows_choose_by_size_and_the_others_certify(monkeypatch) -> None:
-    monkeypatch.setattr(_guarantee, "CHOOSING_VALUES", 7 * 10)
+    monkeypatch.setattr(_conformal, "CHOOSING_VALUES", 7 * 10)
     draws = sl.datasets.gaussian(5000, 0.25, n_classes=7, dimension=5, seed=3)
     model = sl.SplitConformal("lac", temperature=None).fit(draws.posterior, draws.y)
     guarantee = model.predict_set(NEW.posterior, mean_size=2).guarantee
-    assert "aimed at by 1,000 calibration rows" in guarantee
-    assert "certified by 4,000 others" in guarantee
+    assert guarantee.kind == "certified"
+    assert guarantee.n_calibration == 4000
+    assert guarantee.operating_point == "threshold chosen for mean size 2 by 1,000 other rows"
 
 
 def test_of_a_classifier() -> None:

@@ -245,7 +245,7 @@ def test_the_threshold_is_a_calibration_score(values, accuracy):
             None,
             [
                 "38 are needed",
-                "3 of them (15.8%) have a label that no set can contain",
+                "3 of the 19 (15.8%) have a label that no set can contain",
                 "At most 0.60289 can be",
             ],
         ),
@@ -268,7 +268,7 @@ def test_labels_that_cannot_be_had_are_misses_that_may_be_tolerated():
     assert threshold(scores[1:], 0.9, on_unreachable="all") == 0.0  # three of 38
     assert threshold(scores[:-1], 0.9, on_unreachable="all") == -np.inf
     # That such labels are rare enough has to be shown where nothing else makes up for them.
-    with pytest.raises(UnreachableError, match=r"3 of them \(7\.69%\) have a label that no set"):
+    with pytest.raises(UnreachableError, match=r"3 of the 39 \(7\.69%\) have a label that no set"):
         threshold(scores, 0.9)
     assert threshold(scores, 0.7) >= 0
 

@@ -1,5 +1,13 @@
-"""Conformal prediction: conformity scores, calibration, exact ranks and bounds."""
+"""Conformal prediction: conformity scores, calibrators, exact ranks and bounds."""
 
+from shortlist.conformal.calibrators import (
+    Calibrator,
+    ClassConditional,
+    GroupConditional,
+    Marginal,
+    Thresholds,
+    register_calibrator,
+)
 from shortlist.conformal.families import Conformal, DenisHebiri
 from shortlist.conformal.quantiles import (
     LISTING_ERROR,
@@ -14,14 +22,36 @@ from shortlist.conformal.quantiles import (
     quantile_rank,
     threshold,
 )
-from shortlist.conformal.scores import NAMES, RANDOMIZED, ConformalScore
+from shortlist.conformal.scores import (
+    APS,
+    LAC,
+    RAPS,
+    SAPS,
+    SCORES,
+    ConformityScore,
+    Margin,
+    TopKScore,
+    register_score,
+)
 
 __all__ = [
+    "ConformityScore",
+    "register_score",
+    "SCORES",
+    "LAC",
+    "APS",
+    "RAPS",
+    "SAPS",
+    "TopKScore",
+    "Margin",
+    "Calibrator",
+    "Marginal",
+    "ClassConditional",
+    "GroupConditional",
+    "Thresholds",
+    "register_calibrator",
     "Conformal",
     "DenisHebiri",
-    "ConformalScore",
-    "NAMES",
-    "RANDOMIZED",
     "UnreachableError",
     "LISTING_ERROR",
     "accuracy_bound",

@@ -6,10 +6,14 @@ A member's slope on it is the largest lambda at which the choice is at least tha
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import DEVICE_ELEMENTS, row_blocks
+from shortlist._utils.blocks import DEVICE_ELEMENTS, row_blocks
+from shortlist.costs import Cost, cost_table
 
 FEW = 64
 """Of so many members all pairs can be looked at, where one step after the other takes longer."""
@@ -113,3 +117,40 @@ def _min_max(gains: Tensor, prices: Tensor) -> Tensor:
         parts.append(torch.where(within, steepest, torch.inf).amin(dim=2).T)
     lowest: Tensor = torch.cat(parts).cummin(dim=1).values
     return lowest
+
+
+def bucket_masses(log_p: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the mass between each size and the next, summed in float64.
+
+    Parameters
+    ----------
+    log_p : Tensor of shape (n_rows, depth)
+        Log-probabilities in decreasing order, at least as deep as the last size.
+    sizes : sequence of int
+        Sizes, increasing.
+
+    Returns
+    -------
+    Tensor of shape (n_rows, n_sizes)
+
+    Examples
+    --------
+    >>> log_p = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    >>> bucket_masses(log_p, [1, 2, 4]).numpy().round(6).tolist()
+    [[0.5, 0.25, 0.25]]
+    """
+    p = log_p.to(torch.float64).exp()
+    ones = next((i for i, size in enumerate(sizes) if size != i + 1), len(sizes))
+    bounds = itertools.pairwise([ones, *sizes[ones:]])
+    wide = [p[:, a:b].sum(dim=1, keepdim=True) for a, b in bounds]
+    return torch.cat([p[:, :ones], *wide], dim=1)
+
+
+def cost_steps(cost: Cost, sizes: Tensor) -> Tensor:
+    """Return how much more each size costs than the one before it."""
+    if isinstance(cost, str) and cost == "linear":  # No table of 100,000 sizes.
+        costs = sizes.to(torch.float64)
+    else:
+        occurring = torch.unique(sizes).tolist()
+        costs = cost_table(cost, occurring).to(sizes.device)[sizes.to(torch.int64)]
+    return torch.diff(costs, dim=-1, prepend=torch.zeros_like(costs[..., :1]))

@@ -7,62 +7,71 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, check_choice, check_probability
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_probability
 from shortlist.conformal.levels import Levels
 from shortlist.conformal.quantiles import threshold
-from shortlist.conformal.scores import NAMES, ConformalScore
+from shortlist.conformal.scores import LAC, ConformityScore, score_class
 from shortlist.families import Family
 from shortlist.learning.temperature import fit_scale
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking.probabilities import ScoreType, infer_score_type
 
-Kept = TypeVar("Kept", bound="_Levelled")
+AnyFamily = TypeVar("AnyFamily", bound="LevelFamily")
 
 
-class _Levelled(Family):
-    """Sets of the labels whose conformal score is at least a threshold (`>=`), never empty.
+class LevelFamily(Family):
+    """Sets of the labels whose level is at least a threshold (`>=`), never empty.
 
-    The thresholds come from data: `calibrate`, or the rows that a selector is fitted on.
+    The thresholds come from data: from `calibrate`, or from the rows of a selector's fit.
     """
 
     thresholds: list[float] | None = None
-    score: str
-    penalty: float
-    k_reg: int
-    _scored: ConformalScore
+    score_type_: ScoreType
+    scale_: float
 
     @abstractmethod
-    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
-        """The thresholds, decreasing."""
+    def make_score(self) -> ConformityScore:
+        """Return the score whose levels are compared with the thresholds."""
 
     @abstractmethod
-    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float: ...
+    def _find_thresholds(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+        """Return the thresholds, in decreasing order."""
 
-    def fitted(self: Kept, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> Kept:
+    @property
+    def needs_fit(self) -> bool:
+        """Whether the thresholds are not known yet."""
+        return self.thresholds is None
+
+    def fitted(
+        self: AnyFamily, ranking: Ranking, index: Tensor | None, score_type: ScoreType
+    ) -> AnyFamily:
+        """Return the family with thresholds from these rows, unless it has some already."""
         if self.thresholds is not None:
             return self
         family = copy.copy(self)
-        scale = self._scale(ranking, index, kind)
-        family._scored = ConformalScore(
-            self.score, kind, scale, penalty=self.penalty, k_reg=self.k_reg
-        )
-        family.thresholds = family._find(ranking, index)
+        family.score_type_ = score_type
+        family.scale_ = 1.0 if index is None else fit_scale(ranking, index, score_type)
+        family.thresholds = family._find_thresholds(ranking, index)
         return family
 
     def _levels(self, ranking: Ranking) -> Levels:
+        scaled = ranking.with_scale(self.score_type_, self.scale_)
         sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
-        return Levels(self._scored.levels(ranking), sizes).never_empty()
+        return Levels(self.make_score().levels(scaled), sizes).never_empty()
 
     def possible_sizes(self, ranking: Ranking) -> Iterable[int]:
+        """Return the sizes that can occur."""
         return range(1, ranking.depth + 1)
 
     def sizes_of(self, ranking: Ranking) -> Tensor:
+        """Return the size of each member's set in each row."""
         if self.thresholds is None:
             raise ValueError(
                 f"{self} has no thresholds yet; they come from data: {type(self).__name__}(...)"
@@ -75,13 +84,22 @@ class _Levelled(Family):
                 table[rows, k] = levels.sizes_at(levels.values.new_tensor(q)).to(torch.int32)
         return torch.minimum(table, ranking.listed()[:, None])
 
+    def onnx_sizes(self, rows: Any) -> Any:
+        """Return `sizes_of` as a value of an ONNX graph; see `Family.onnx_sizes`."""
+        assert self.thresholds is not None
+        scaled = rows.with_scale(self.score_type_, self.scale_)
+        sizes = scaled.count_reaching(self.make_score(), self.thresholds).clamp(min=1)
+        listed = rows.listed()
+        return sizes if listed is None else rows.minimum(sizes, listed)
 
-class Conformal(_Levelled):
+
+class Conformal(LevelFamily):
     """Conformal sets at several levels: what the paper's selector chooses from in a special case.
 
     Parameters
     ----------
-    score : "lac", "aps", "raps", "saps", "topk" or "margin"
+    score : str, default="lac"
+        Name of a registered score.
     levels : sequence of float
         Accuracies, increasing, so that the sets grow.
     penalty, k_reg : float, int
@@ -109,7 +127,7 @@ class Conformal(_Levelled):
         penalty: float = 0.1,
         k_reg: int = 1,
     ) -> None:
-        self.score = check_choice(score, "score", NAMES)
+        self.score = score_class(score).name
         self.levels = [check_probability(level, "each level of Conformal") for level in levels]
         if not self.levels or (np.diff(self.levels) <= 0).any():
             raise ValueError(f"the levels of Conformal must increase; got {list(levels)}")
@@ -119,16 +137,18 @@ class Conformal(_Levelled):
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, score_type: str = "auto"
     ) -> Conformal:
         """The family with thresholds from labelled rows; this one stays as it is."""
-        ranking, kind = _read(scores, score_type)
+        ranking, declared = _read(scores, score_type)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
         fresh = Conformal(self.score, self.levels, penalty=self.penalty, k_reg=self.k_reg)
-        return fresh.fitted(ranking, index, kind)
+        return fresh.fitted(ranking, index, declared)
 
-    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float:
-        assert index is not None
-        return fit_scale(ranking, index, kind)
+    def make_score(self) -> ConformityScore:
+        """Return the score whose levels are compared with the thresholds."""
+        cls = score_class(self.score)
+        known = cls._get_param_names()
+        return cls(**{n: getattr(self, n) for n in ("penalty", "k_reg") if n in known})
 
-    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+    def _find_thresholds(self, ranking: Ranking, index: Tensor | None) -> list[float]:
         assert index is not None
         own = torch.cat(
             [
@@ -146,7 +166,7 @@ class Conformal(_Levelled):
         return f"Conformal({self.score!r}, {self.levels})"
 
 
-class DenisHebiri(_Levelled):
+class DenisHebiri(LevelFamily):
     """Sets of bounded mean size: one threshold on the probabilities for each mean size.
 
     The threshold is the one at which sets have the mean size asked for on the rows given, whose
@@ -171,17 +191,17 @@ class DenisHebiri(_Levelled):
         wrong = np.ndim(mean_sizes) != 1 or not len(self.mean_sizes) or min(self.mean_sizes) < 1
         if wrong or (np.diff(self.mean_sizes) <= 0).any():
             raise ValueError(f"mean_sizes must increase, from 1 on; got {mean_sizes!r}")
-        self.score, self.penalty, self.k_reg = "lac", 0.0, 0
 
     def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> DenisHebiri:
         """The family with thresholds from rows without labels; this one stays as it is."""
-        ranking, kind = _read(scores, score_type)
-        return DenisHebiri(self.mean_sizes).fitted(ranking, None, kind)
+        ranking, declared = _read(scores, score_type)
+        return DenisHebiri(self.mean_sizes).fitted(ranking, None, declared)
 
-    def _scale(self, ranking: Ranking, index: Tensor | None, kind: ScoreType) -> float:
-        return 1.0 if index is None else fit_scale(ranking, index, kind)
+    def make_score(self) -> ConformityScore:
+        """Return the score whose levels are compared with the thresholds."""
+        return LAC()
 
-    def _find(self, ranking: Ranking, index: Tensor | None) -> list[float]:
+    def _find_thresholds(self, ranking: Ranking, index: Tensor | None) -> list[float]:
         # The first label is there in any case; the others come in by their probability.
         others = torch.cat(
             [self._levels(ranking[rows]).values[:, 1:].flatten() for rows in ranking.blocks()]

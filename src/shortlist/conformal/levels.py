@@ -1,4 +1,4 @@
-"""Levels: from which threshold on a nested set holds a label."""
+"""Levels: the highest threshold at which a set contains a label, for all labels of some rows."""
 
 from __future__ import annotations
 
@@ -11,58 +11,66 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import sort_values
-from shortlist._utils.ordering import first_label, labels_reaching
+from shortlist._utils.ordering import labels_at_least, sort_values, top_label
 from shortlist.ranking import Ranking
 
 Sets: TypeAlias = tuple[Tensor, Tensor]
-"""Labels, one row after the other, and how many of them each row has."""
+"""Labels of all rows, concatenated, and the size of each row's set."""
 Nested: TypeAlias = tuple[Tensor, Tensor, list[Tensor]]
-"""The longest of some nested sets, and how many of its labels each of the sets has, from the
-first."""
+"""Labels of the largest of several nested sets, its sizes, and the sizes of each of the sets."""
 
 
-class AnyLevels(Protocol):
-    """What is asked of levels, however they are held."""
+class NestedLevels(Protocol):
+    """Levels of some rows, however they are stored."""
 
-    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
-        """The level of each row's label; `least`: of the last rank that it may have, however the
-        scores of the ranking are rounded."""
+    def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        """Return the level of each row's label.
+
+        With `lowest`, a label counts with the last rank that the rounding of scores can give it.
+        """
 
     def totals(self, rising: Tensor) -> Tensor:
-        """How many labels all rows' sets hold together, at each of some rising thresholds."""
+        """Return the total size of all rows' sets at each of several increasing thresholds."""
 
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
-        """The sets at each of some thresholds, of one for each row: (rows,)."""
+        """Return the sets at several thresholds, each of shape (n_rows,)."""
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
-        """The sizes of the sets at each of several thresholds, (thresholds,) for all rows or
-        (rows, thresholds): (rows, thresholds)."""
+        """Return the sizes of the sets at several thresholds, of shape (n_rows, n_thresholds).
+
+        `thresholds` has that shape, or (n_thresholds,) if they are the same for all rows.
+        """
 
     def by_rank(self, depth: int) -> Tensor:
-        """The level of each of the first `depth` labels: (rows, depth)."""
+        """Return the level of each of the first `depth` labels, of shape (n_rows, depth)."""
 
-    def within(self, listed: Tensor) -> AnyLevels:
-        """The same sets, none longer than its row's list, of `listed` labels: (rows,)."""
+    def within(self, listed: Tensor) -> NestedLevels:
+        """Return the same levels, with sets limited to the number of ranked labels of each row."""
 
-    def never_empty(self) -> AnyLevels:
-        """The first set at every threshold."""
+    def never_empty(self) -> NestedLevels:
+        """Return the same levels, with the first set at every threshold."""
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of some rows' nested sets, and the sizes of the sets.
+    """Levels of the nested sets of some rows, and the sizes of these sets.
 
-    `values` (rows, members) do not increase; `sizes` (members,) or (rows, members) do not decrease.
+    Attributes
+    ----------
+    values : Tensor of shape (n_rows, n_sets)
+        Levels, non-increasing along each row.
+    sizes : Tensor of shape (n_sets,) or (n_rows, n_sets)
+        Sizes, non-decreasing.
+    always : bool
+        Whether the first set is used at every threshold, whatever its level.
     """
 
     values: Tensor
     sizes: Tensor
     always: bool = False
-    """Whether the first set is there at every threshold, whatever its level."""
 
-    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
-        return self.of_rank(ranked.last_rank_of(index) if least else ranked.rank_of(index))
+    def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        return self.of_rank(ranked.last_rank_of(index) if lowest else ranked.rank_of(index))
 
     def totals(self, rising: Tensor) -> Tensor:
         # A member counts at every threshold up to its level.
@@ -80,8 +88,7 @@ class Levels:
         return ranked.prefix(longest), longest, list(lengths.unbind(dim=1))
 
     def of_rank(self, rank: Tensor) -> Tensor:
-        """The level of the label at each row's `rank`: that of the first set that holds it; minus
-        infinity if none does."""
+        """Return the level of the label of each row's `rank`; minus infinity if no set has it."""
         member = self._member(rank[:, None])[:, 0]
         inside = member < self.values.shape[1]
         level = self.values.gather(1, member.clamp(max=self.values.shape[1] - 1)[:, None])[:, 0]
@@ -96,14 +103,14 @@ class Levels:
         return levels.masked_fill_(member == 0, torch.inf) if self.always else levels
 
     def _member(self, ranks: Tensor) -> Tensor:
-        """The first member whose set is longer than a rank: (rows, ranks)."""
+        """Return the first set that is larger than each rank, of shape (n_rows, n_ranks)."""
         asked = ranks.to(torch.float64).contiguous()
         sizes = self.sizes.to(torch.float64)
         sizes = sizes if sizes.ndim == 1 else sizes.contiguous()
         return torch.searchsorted(sizes, asked, right=True)
 
     def sizes_at(self, thresholds: Tensor) -> Tensor:
-        """The size of the set at one threshold for all rows, (), or at one for each, (rows,)."""
+        """Return the sizes at one threshold for all rows, (), or at one for each, (n_rows,)."""
         return self.sizes_at_each(thresholds.view(-1, 1))[:, 0]
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
@@ -115,7 +122,7 @@ class Levels:
         return sizes.expand(len(count), -1).gather(1, count)
 
     def steps(self) -> Tensor:
-        """How many labels each member adds: (rows, members)."""
+        """Return how many labels each set adds, of shape (n_rows, n_sets)."""
         sizes = self.sizes.to(torch.float64)
         added = torch.diff(sizes, dim=-1, prepend=torch.zeros_like(sizes[..., :1]))
         return added.expand_as(self.values)
@@ -130,14 +137,14 @@ class Levels:
 
 
 MANY = 4
-"""So many thresholds are worth a copy of the values."""
+"""From this number of thresholds on, a sorted copy of the values is worth its cost."""
 
 
 def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of each row's falling values reach each of its thresholds: (rows, thresholds).
+    """Return how many of each row's decreasing values reach each of its thresholds.
 
-    Of few thresholds by bisection of all rows at once: `torch.searchsorted` needs a copy of the
-    values that rises.
+    For few thresholds, all rows are bisected at once: `torch.searchsorted` needs a copy of the
+    values in increasing order.
     """
     if thresholds.shape[1] >= MANY:
         rising = falling.to(torch.float64).neg()
@@ -154,15 +161,20 @@ def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
 
 
 OVER_HALF = 0.51
-"""Of a sum of rounded numbers: more than half of it for certain, so that no other is as large."""
+"""A share of a rounded sum that is certainly more than half, so that no other term is as large."""
 
 
-class OwnScores:
-    """Levels that are the labels' own: nothing is sorted but the sets themselves.
+class ColumnLevels:
+    """Levels that each label has by itself, so that only the sets themselves are sorted.
 
-    `values` (rows, classes) are by column, and never rank two labels otherwise than the scores of
-    the ranking do. `sums`, if it is known, is what those of each row, none of which is negative,
-    sum to.
+    Attributes
+    ----------
+    values : Tensor of shape (n_rows, n_classes)
+        Levels by column, in the order of the scores of the ranking.
+    sums : Tensor, float or None
+        Sum of each row, if it is known and no level is negative.
+    empty : bool
+        Whether sets may be empty.
     """
 
     def __init__(
@@ -170,18 +182,18 @@ class OwnScores:
     ) -> None:
         self.values, self.sums, self.empty = values, sums, empty
 
-    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
+    def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
         level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
         if self.empty:
             return level
-        if least and ranked.rounding:
+        if lowest and ranked.rounding:
             return torch.where(ranked.last_rank_of(index) == 0, torch.inf, level)
         untied = None if self.sums is None else level > OVER_HALF * self.sums
         return torch.where(ranked.is_first(index, untied), torch.inf, level)
 
     def totals(self, rising: Tensor) -> Tensor:
         total = _count_at(self.values.flatten(), rising)
-        if not self.empty:  # the first ones count where their level is too low as well
+        if not self.empty:  # First labels count at every threshold.
             total += len(self.values) - _count_at(self.values.amax(dim=1), rising)
         return total.to(torch.float64)
 
@@ -190,14 +202,14 @@ class OwnScores:
         scores = ranked.scores_of(slice(None))
         least = _as_values(lowest, self.values.dtype)[:, None]
         if bool((least == least[0]).all()):
-            least = least[:1]  # much faster to compare with
-        row, column = labels_reaching(self.values, least, scores)
+            least = least[:1]  # A comparison with one row is much faster.
+        row, column = labels_at_least(self.values, least, scores)
         longest = torch.bincount(row, minlength=len(scores))
         nothing = (longest == 0).nonzero()[:, 0]
         if not self.empty and len(nothing):
             row, column = (
                 torch.cat([row, nothing]),
-                torch.cat([column, first_label(scores[nothing])]),
+                torch.cat([column, top_label(scores[nothing])]),
             )
             row, order = torch.sort(row, stable=True)
             column, longest = column[order], longest.clamp_(min=1)
@@ -207,12 +219,12 @@ class OwnScores:
         return labels, longest, self._lengths(row, self.values[row, column], thresholds)
 
     def _lengths(self, row: Tensor, values: Tensor, thresholds: Sequence[Tensor]) -> list[Tensor]:
-        """How many of the labels listed are in the sets at each threshold."""
+        """Return how many of the given labels are in the sets at each threshold."""
         found: dict[int, Tensor] = {}
         rows_left, values_left, before = row, values, None
         for k in sorted(range(len(thresholds)), key=lambda k: float(thresholds[k].sum())):
             at = _as_values(thresholds[k], values.dtype)
-            if before is not None and bool((at < before).any()):  # not within the set before
+            if before is not None and bool((at < before).any()):  # Not a subset.
                 rows_left, values_left = row, values
             inside = values_left >= at[rows_left]
             rows_left, values_left, before = rows_left[inside], values_left[inside], at
@@ -221,7 +233,7 @@ class OwnScores:
         return lengths if self.empty else [one.clamp_(min=1) for one in lengths]
 
     def _in_order(self) -> Levels:
-        """The same, best first."""
+        """Return the same levels in decreasing order."""
         falling = sort_values(self.values).flip(1)
         every = torch.arange(1, falling.shape[1] + 1, device=falling.device)
         levels = Levels(falling, every)
@@ -233,42 +245,42 @@ class OwnScores:
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
         return self._in_order().sizes_at_each(thresholds)
 
-    def within(self, listed: Tensor) -> OwnScores:
-        return self  # every label is listed
+    def within(self, listed: Tensor) -> ColumnLevels:
+        return self  # Every label is ranked.
 
-    def never_empty(self) -> OwnScores:
-        return OwnScores(self.values, self.sums, empty=False)
+    def never_empty(self) -> ColumnLevels:
+        return ColumnLevels(self.values, self.sums, empty=False)
 
 
 def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
-    """The least values of a type that are not below some thresholds (float64)."""
+    """Return the smallest values of a type that are not below float64 thresholds."""
     values = thresholds.to(dtype)
     above = torch.nextafter(values, torch.full_like(values, torch.inf))
     return torch.where(values.to(torch.float64) < thresholds, above, values)
 
 
 def _count_at(values: Tensor, rising: Tensor) -> Tensor:
-    """How many of some values reach each of some thresholds."""
+    """Return how many values reach each of several increasing thresholds."""
     asked = _as_values(rising, values.dtype)
     place = torch.bucketize(values[values >= asked[0]], asked, right=True)
     return torch.bincount(place, minlength=len(asked) + 1).flip(0).cumsum(0).flip(0)[1:]
 
 
-Block: TypeAlias = tuple[slice, Ranking, AnyLevels]
-"""Some rows, their ranking, and the levels of its labels."""
+Block: TypeAlias = tuple[slice, Ranking, NestedLevels]
+"""Rows, their ranking, and the levels of its labels."""
 
 
-def label_levels(blocks: Iterable[Block], index: Tensor, *, least: bool = False) -> Tensor:
-    """The level of each row's label: its conformal score. See `AnyLevels.of_labels` for `least`."""
-    # Written where they stay: small results between large temporaries keep memory from going back.
+def label_levels(blocks: Iterable[Block], index: Tensor, *, lowest: bool = False) -> Tensor:
+    """Return the level of each row's label; see `NestedLevels.of_labels` for `lowest`."""
+    # One buffer: small results between large temporaries would keep memory from being returned.
     found = torch.empty(len(index), dtype=torch.float64, device=index.device)
     for rows, ranked, levels in blocks:
-        found[rows] = levels.of_labels(ranked, index[rows], least=least).to(torch.float64)
+        found[rows] = levels.of_labels(ranked, index[rows], lowest=lowest).to(torch.float64)
     return found
 
 
 def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean size at each of some decreasing thresholds."""
+    """Return the mean size at each of several decreasing thresholds."""
     rising, total, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
     for _, ranked, levels in blocks:
         rising, total = rising.to(ranked.device), total.to(ranked.device)

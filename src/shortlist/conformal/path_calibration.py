@@ -12,9 +12,9 @@ from shortlist.conformal.quantiles import (
     accuracy_bound,
     fixed_sequence,
     min_calibration_size,
-    miscoverage,
     round_down,
 )
+from shortlist.guarantee import Guarantee
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,16 @@ class PathCalibration:
             raise UnreachableError(self._why_not(order[0], accuracy, delta))
         return min(order[:passed], key=lambda i: (self.labels[i], -self.hits[i]))
 
-    def guarantee(self, member: int, accuracy: float, delta: float) -> str:
-        """What is guaranteed by the use of a member, in words."""
-        return (
-            f"accuracy >= {accuracy} guaranteed with probability {float(miscoverage(delta))} by "
-            f"{self.rows:,} calibration rows; cost_weight = {self.weights[member]:g} chosen by "
-            "fixed-sequence testing"
+    def guarantee(self, member: int, accuracy: float, delta: float) -> Guarantee:
+        """Return what the use of a member guarantees."""
+        return Guarantee(
+            "confidence",
+            accuracy=accuracy,
+            delta=delta,
+            n_calibration=self.rows,
+            operating_point=(
+                f"cost_weight = {self.weights[member]:g} chosen by fixed-sequence testing"
+            ),
         )
 
     def _why_not(self, first: int, accuracy: float, delta: float) -> str:

@@ -1,31 +1,76 @@
-"""Sets at thresholds: one for all rows, for each group, or for each class."""
+"""Prediction: the sets of rows at thresholds, from levels that are computed once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
-from shortlist.conformal.calibration import Conditional
-from shortlist.conformal.levels import AnyLevels, Block, Sets
+from shortlist.conformal.calibrators import Thresholds
+from shortlist.conformal.levels import Block, NestedLevels, Sets
+from shortlist.guarantee import Guarantee
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
-Point: TypeAlias = "tuple[float | Conditional, str]"
-"""A threshold, or one for each class or group, and the guarantee in words."""
-
-
 SPARE = 1.1
-"""By how much more room is made than seems to be needed."""
+"""Factor by which buffers are larger than what seems to be needed."""
 
 
-class Lists:
-    """Sets that come a block of rows at a time, written where they stay: small results between
-    large temporaries keep memory from going back."""
+def predict_sets(
+    ranking: Ranking,
+    blocks: Iterable[Block],
+    points: Sequence[Thresholds],
+    groups: ArrayLike | None,
+) -> list[PredictionSets]:
+    """Return the sets of all rows at each of several thresholds.
+
+    Parameters
+    ----------
+    ranking : Ranking
+        All rows.
+    blocks : iterable of Block
+        Rankings and levels of the rows, a block at a time.
+    points : sequence of Thresholds
+        Where to cut.
+    groups : array-like, optional
+        Group of each row.
+
+    Returns
+    -------
+    list of PredictionSets
+        Sets at each of the thresholds.
+    """
+    resolved = [point.for_rows(len(ranking), groups) for point in points]
+    thresholds = [values.to(ranking.device) for values, _ in resolved]
+    guarantees = [guarantee for _, guarantee in resolved]
+    by_class = [point.per == "class" for point in points]
+    # Sets that are not prefixes, or contain labels that are not ranked, are found one by one.
+    single = [by_class[k] or bool((thresholds[k] == -torch.inf).any()) for k in range(len(points))]
+    nested = [k for k in range(len(points)) if not single[k]]
+    shared = _NestedSets(ranking, [thresholds[k] for k in nested])
+    own = {k: _SetBuffer(ranking) for k in range(len(points)) if single[k]}
+    for rows, ranked, levels in blocks:
+        if nested:
+            shared.add_block(rows, ranked, levels)
+        for k, buffer in own.items():
+            if by_class[k]:
+                buffer.add(rows, *class_sets(ranked, levels, thresholds[k]))
+            else:
+                buffer.add(rows, *_sets_with_all(ranked, levels, thresholds[k][rows]))
+    sets = dict(zip(nested, shared.each(guarantees[k] for k in nested), strict=True))
+    sets |= {k: buffer.sets(guarantees[k]) for k, buffer in own.items()}
+    return [sets[k] for k in range(len(points))]
+
+
+class _SetBuffer:
+    """Collects the sets of blocks of rows.
+
+    Labels are written into one growing buffer: many small results between large temporaries would
+    keep memory from being returned to the system.
+    """
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking = ranking
@@ -35,31 +80,35 @@ class Lists:
         self.sizes = torch.empty(rows, dtype=torch.int64, device=device)
         self.used = 0
 
-    def add(self, rows: slice, labels: Tensor, lengths: Tensor) -> None:
+    def add(self, rows: slice, labels: Tensor, sizes: Tensor) -> None:
         end = self.used + len(labels)
-        if end > len(self.flat):  # room for all, if rows go on like this
+        if end > len(self.flat):
             expected = math.ceil(SPARE * end * len(self.ranking) / rows.stop)
             wider = self.flat.new_empty(max(end, expected))
             wider[: self.used] = self.flat[: self.used]
             self.flat = wider
         self.flat[self.used : end] = labels
-        self.sizes[rows] = lengths.to(torch.int64)
+        self.sizes[rows] = sizes.to(torch.int64)
         self.used = end
 
     def labels(self) -> Tensor:
-        """All that were added; without the rest of the room, if that is large."""
-        found = self.flat[: self.used]
-        return found if len(self.flat) <= SPARE * self.used else found.clone()
+        """Return all labels, without the unused part of the buffer if that is large."""
+        labels = self.flat[: self.used]
+        return labels if len(self.flat) <= SPARE * self.used else labels.clone()
 
-    def sets(self, guarantee: str) -> PredictionSets:
+    def sets(self, guarantee: Guarantee) -> PredictionSets:
         ranking = self.ranking
         return PredictionSets(
-            self.labels(), self.sizes, ranking.classes, kind=ranking.kind, guarantee=guarantee
+            self.labels(),
+            self.sizes,
+            ranking.classes,
+            array_type=ranking.array_type,
+            guarantee=guarantee,
         )
 
 
-class NestedLists(Lists):
-    """The sets at several thresholds: the longest lists, which all of them share."""
+class _NestedSets(_SetBuffer):
+    """Collects the sets at several thresholds, which share the labels of the largest ones."""
 
     def __init__(self, ranking: Ranking, thresholds: list[Tensor]) -> None:
         super().__init__(ranking)
@@ -68,95 +117,49 @@ class NestedLists(Lists):
             (len(thresholds), len(ranking)), dtype=torch.int64, device=ranking.device
         )
 
-    def add_block(self, rows: slice, ranked: Ranking, levels: AnyLevels) -> None:
+    def add_block(self, rows: slice, ranked: Ranking, levels: NestedLevels) -> None:
         labels, longest, lengths = levels.sets_at(ranked, [at[rows] for at in self.thresholds])
         self.add(rows, labels, longest)
-        for kept, found in zip(self.lengths, lengths, strict=True):
-            kept[rows] = found
+        for stored, found in zip(self.lengths, lengths, strict=True):
+            stored[rows] = found
 
-    def each(self, guarantees: Iterable[str]) -> Iterator[PredictionSets]:
+    def each(self, guarantees: Iterable[Guarantee]) -> Iterator[PredictionSets]:
         ranking, flat = self.ranking, self.labels()
         for lengths, guarantee in zip(self.lengths, guarantees, strict=True):
             yield PredictionSets(
                 flat,
                 lengths,
                 ranking.classes,
-                kind=ranking.kind,
+                array_type=ranking.array_type,
                 guarantee=guarantee,
                 within=None if len(self.lengths) == 1 else self.sizes,
             )
 
 
-def thresholds_at(
-    point: float | Conditional, rows: int, groups: ArrayLike | None
-) -> tuple[Tensor, str]:
-    """The threshold of each row, or of each class, and what the guarantee leaves out, in words."""
-    by = point.by if isinstance(point, Conditional) else None
-    if groups is not None and by != "group":
-        raise ValueError('groups came, but the guarantee is not by group; say by="group"')
-    if not isinstance(point, Conditional):
-        return torch.full((rows,), point, dtype=torch.float64), ""
-    if by == "class":
-        return point.thresholds[:-1], ""
-    if groups is None:
-        raise ValueError('by = "group" needs the group of each row: groups=...')
-    return point.of_rows(groups, rows)
-
-
-def sets_at_points(
-    ranking: Ranking, blocks: Iterable[Block], points: Sequence[Point], groups: ArrayLike | None
-) -> list[PredictionSets]:
-    """The sets of all rows at each of some operating points, from levels that are made once."""
-    asked = [
-        (*thresholds_at(point, len(ranking), groups), guarantee) for point, guarantee in points
-    ]
-    thresholds = [at.to(ranking.device) for at, _, _ in asked]
-    guarantees = [guarantee + words for _, words, guarantee in asked]
-    others = {
-        k: by_class if isinstance(point, Conditional) and point.by == "class" else _with_all
-        for k, (point, _) in enumerate(points)
-        if bool((thresholds[k] == -torch.inf).any())
-        or (isinstance(point, Conditional) and point.by == "class")
-    }
-    nested = [k for k in range(len(points)) if k not in others]
-    shared = NestedLists(ranking, [thresholds[k] for k in nested])
-    own = {k: Lists(ranking) for k in others}
-    for rows, ranked, levels in blocks:
-        if nested:
-            shared.add_block(rows, ranked, levels)
-        for k, find in others.items():
-            at = thresholds[k] if find is by_class else thresholds[k][rows]
-            own[k].add(rows, *find(ranked, levels, at))
-    found = dict(zip(nested, shared.each(guarantees[k] for k in nested), strict=True))
-    found |= {k: lists.sets(guarantees[k]) for k, lists in own.items()}
-    return [found[k] for k in range(len(points))]
-
-
-def _with_all(ranked: Ranking, levels: AnyLevels, thresholds: Tensor) -> Sets:
-    """The sets at one threshold for each row; all labels there are at -infinity."""
-    every = thresholds[:, None] == -torch.inf
-    inside = levels.by_rank(ranked.depth) >= thresholds[:, None]
-    return _with_unlisted(ranked, inside | every, every)
-
-
-def by_class(ranked: Ranking, levels: AnyLevels, thresholds: Tensor) -> Sets:
-    """Each label by the threshold of its own class, (classes,): not a prefix."""
+def class_sets(ranked: Ranking, levels: NestedLevels, thresholds: Tensor) -> Sets:
+    """Return sets with a threshold for each class, (n_classes,). They are not prefixes."""
     labels, _ = ranked.top(ranked.depth)
     own = thresholds[labels.clamp(min=0).to(torch.int64)]
     inside = (levels.by_rank(ranked.depth) >= own) & (labels >= 0)
     every = thresholds == -torch.inf
     if bool(every.any()):
-        return _with_unlisted(ranked, inside, every[None])
+        return _with_unranked(ranked, inside, every[None])
     return labels[inside], inside.sum(dim=1)
 
 
-def _with_unlisted(ranked: Ranking, inside: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Some of the listed labels, best first, and those `others` (1 or rows, 1 or classes) that a
-    row does not list."""
+def _sets_with_all(ranked: Ranking, levels: NestedLevels, thresholds: Tensor) -> Sets:
+    """Return sets with a threshold for each row; minus infinity stands for all classes."""
+    every = thresholds[:, None] == -torch.inf
+    inside = levels.by_rank(ranked.depth) >= thresholds[:, None]
+    return _with_unranked(ranked, inside | every, every)
+
+
+def _with_unranked(ranked: Ranking, inside: Tensor, others: Tensor) -> Sets:
+    """Return some of the ranked labels, and those of `others` that a row does not rank."""
     n, rows = ranked.n_classes, len(ranked)
     labels, _ = ranked.top(ranked.depth)
-    unlisted = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
-    unlisted.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
+    unranked = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)
+    unranked.scatter_(1, torch.where(labels >= 0, labels, n).to(torch.int64), False)
     every = torch.arange(n, device=ranked.device, dtype=labels.dtype).expand(rows, -1)
-    picked = torch.cat([inside & (labels >= 0), unlisted[:, :n] & others], dim=1)
+    picked = torch.cat([inside & (labels >= 0), unranked[:, :n] & others], dim=1)
     return torch.cat([labels, every], dim=1)[picked], picked.sum(dim=1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, binom
 
-from shortlist._utils.arrays import check_choice, check_count, check_probability
+from shortlist._utils.validation import check_choice, check_count, check_probability
 
 LISTING_ERROR = 0.05
 """Error rate of the test that lists of candidates contain the right label often enough."""
@@ -53,7 +53,7 @@ def quantile_rank(rows: int, accuracy: float, delta: float | None = None) -> int
     (1, 100, 85)
     """
     alpha = miscoverage(accuracy)
-    rows = check_count(rows, "rows", least=0)
+    rows = check_count(rows, "rows", minimum=0)
     if delta is None:
         return math.floor(alpha * (rows + 1))
     check_probability(delta, "delta")
@@ -197,26 +197,44 @@ def round_down(accuracy: float, digits: int = 5) -> str:
 
 
 def threshold(
-    scores: NDArray[np.floating],
+    levels: NDArray[np.floating],
     accuracy: float,
     *,
     delta: float | None = None,
     on_unreachable: str = "raise",
     exhaustive: bool = True,
+    unknown: int = 0,
 ) -> float:
-    """The threshold at which an accuracy is guaranteed, from sorted calibration scores.
+    """Return the threshold that guarantees an accuracy, from sorted calibration levels.
 
     Parameters
     ----------
-    scores : (rows,), increasing
-        Scores of the right labels; minus infinity where a label cannot be had at all.
-    on_unreachable : "raise" or "all"
-        What to do where the guarantee cannot be kept: an `UnreachableError`, or minus infinity,
-        which stands for every label.
-    exhaustive : bool
-        Whether a set can contain any label. If not (lists of candidates), or if a score is minus
-        infinity, an accuracy is answered only where the scores show that it can be reached; see
-        `listed_rank`. With "all" nothing has to be shown: every label is a right answer too.
+    levels : array of shape (n_rows,)
+        Levels of the right labels, in increasing order; minus infinity for a label that is not
+        ranked, or whose class is unknown.
+    accuracy : float
+        Accuracy to guarantee.
+    delta : float, optional
+        Probability, over the draw of the calibration rows, that the guarantee may fail.
+    on_unreachable : {"raise", "all"}, default="raise"
+        What to do if the accuracy cannot be guaranteed: raise, or return minus infinity, which
+        stands for the set of all classes.
+    exhaustive : bool, default=True
+        Whether a set can contain every label. If not, or if a level is minus infinity, an accuracy
+        is answered only if the levels show that it can be reached; see `listed_rank`.
+    unknown : int, default=0
+        Number of rows whose label is of an unknown class. Even the set of all classes misses
+        such a label, so that "all" does not help against them.
+
+    Returns
+    -------
+    float
+        The threshold.
+
+    Raises
+    ------
+    UnreachableError
+        If the accuracy cannot be guaranteed.
 
     Examples
     --------
@@ -228,28 +246,35 @@ def threshold(
 calibration rows: 9 are needed. At most 0.66666 can be
     """
     check_choice(on_unreachable, "on_unreachable", ("raise", "all"))
-    rows, lost = len(scores), int(np.isneginf(scores).sum())
+    rows, lost = len(levels), int(np.isneginf(levels).sum())
     exhaustive = exhaustive and not lost
-    if exhaustive or delta is not None or on_unreachable == "all":
+    with_all = on_unreachable == "all"
+    missed = unknown if with_all else lost
+    if delta is not None or (exhaustive if not with_all else not unknown):
         rank = quantile_rank(rows, accuracy, delta)
     else:
-        rank = listed_rank(rows, lost, accuracy)
+        rank = listed_rank(rows, missed, accuracy)
     if rank > lost:
-        return float(scores[rank - 1])
-    if on_unreachable == "all":
+        return float(levels[rank - 1])
+    if with_all and (rank > unknown or not unknown):
         return -math.inf
     form = "" if delta is None else f" (delta = {delta})"
-    most = round_down(max_accuracy(rows, lost, delta, exhaustive=exhaustive))
+    most = round_down(max_accuracy(rows, missed, delta, exhaustive=exhaustive))
     needed = min_calibration_size(accuracy, delta, exhaustive=exhaustive)
-    why = [f"{needed:,} are needed"] if rows < needed else []
+    reasons = [f"{needed:,} are needed"] if rows < needed else []
     if lost:
-        why.append(
-            f"{lost:,} of them ({100 * lost / rows:.3g}%) have a label that no set can contain (it "
-            "is not among the candidates or in the largest set, or its class was never learned)"
+        reasons.append(
+            f"{lost:,} of the {rows:,} ({100 * lost / rows:.3g}%) have a label that "
+            + (
+                "no set can contain: its class was never learned"
+                if lost == unknown
+                else "no set can contain: it is not among the candidates or in the largest set, "
+                "or its class was never learned"
+            )
         )
     raise UnreachableError(
         f"accuracy = {accuracy}{form} cannot be guaranteed with {rows:,} calibration "
-        f"row{'' if rows == 1 else 's'}: {', and '.join(why)}. At most {most} can be"
+        f"row{'' if rows == 1 else 's'}: {', and '.join(reasons)}. At most {most} can be"
     )
 
 

@@ -1,48 +1,60 @@
-"""Levels of dense scores, of which no more is sorted than is needed."""
+"""Levels of dense scores that sort no more than is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import sort_values
-from shortlist._utils.lazy import ComputedOnce
-from shortlist._utils.ordering import prefix_to
+from shortlist._utils.computed_once import ComputedOnce
+from shortlist._utils.ordering import prefix_labels, sort_values
 from shortlist.conformal.levels import Levels, Nested
-from shortlist.conformal.scores import ConformalScore
 from shortlist.ranking import Ranking
 
 LEAST_DEPTH = 64
-"""Sets are looked for among so many best labels, or an eighth of all, and only where that is too
-few among all of them."""
+"""Sets are searched among this many best labels, or an eighth of all; among all labels only if a
+set is larger."""
+
+
+class UnsortedScore(Protocol):
+    """The part of a `ProbabilityScore` that its levels need."""
+
+    def noise(self, ranking: Ranking) -> Tensor | float:
+        """Return the random number of each row."""
+
+    def sorted_levels(self, p: Tensor, u: Tensor | float) -> Tensor:
+        """Return the levels of each row's first labels."""
+
+    def label_levels(self, p: Tensor, index: Tensor, rank: Tensor, u: Tensor | float) -> Tensor:
+        """Return the level of one label of each row."""
 
 
 class UnsortedLevels:
-    """Conformal scores as levels.
+    """Levels of a `ProbabilityScore`.
 
-    The level of one label takes counts and sums of its row, no sort. For sets the values alone are
-    sorted, and scores are made only of the best of them.
+    The level of one label needs counts and sums of its row, no sort. For sets, only values are
+    sorted, not labels, and levels are computed only for the highest of them.
     """
 
-    def __init__(self, score: ConformalScore, ranking: Ranking, *, always: bool = False) -> None:
+    def __init__(self, score: UnsortedScore, ranking: Ranking, *, always: bool = False) -> None:
         self.score, self.ranking, self.always = score, ranking, always
 
     def never_empty(self) -> UnsortedLevels:
         return UnsortedLevels(self.score, self.ranking, always=True)
 
     def within(self, listed: Tensor) -> UnsortedLevels:
-        return self  # every label is listed
+        return self  # Every label is ranked.
 
     @ComputedOnce
     def _p(self) -> Tensor:
-        return self.score.by_column(self.ranking)
+        return self.ranking.column_proba()
 
     @ComputedOnce
     def _rising(self) -> Tensor:
-        """Probabilities, best last: of the very numbers that `_p` has."""
-        if self.score.plain:  # the noise is made of them too
+        """Probabilities in increasing order: the same numbers as those of `_p`."""
+        if self.ranking.has_proba:  # The noise is computed from them too.
             return self.ranking.rising_scores().to(self._p.dtype)
         return sort_values(self._p)
 
@@ -51,21 +63,21 @@ class UnsortedLevels:
         return self.score.noise(self.ranking)
 
     def _to(self, depth: int, rows: Tensor | slice = slice(None)) -> tuple[Levels, Tensor]:
-        """Levels of some rows' first labels, and their probabilities."""
+        """Return the levels of some rows' first labels, and their probabilities."""
         if depth < self._p.shape[1] and self._p.is_cuda:
             p = torch.topk(self._p[rows], depth).values
         else:
             p = self._rising[rows, -depth:].flip(1)
-        u = self._noise  # after the sort, which it makes use of
-        values = self.score.of_sorted(p, u[rows] if isinstance(u, Tensor) else u)
+        u = self._noise  # After the sort, whose result it uses.
+        values = self.score.sorted_levels(p, u[rows] if isinstance(u, Tensor) else u)
         return Levels(values, torch.arange(1, depth + 1, device=p.device), self.always), p
 
     def _whole(self) -> Levels:
         return self._to(self._p.shape[1])[0]
 
-    def of_labels(self, ranked: Ranking, index: Tensor, *, least: bool = False) -> Tensor:
-        rank = ranked.last_rank_of(index) if least else ranked.rank_of(index)
-        level = self.score.of_labels(self._p, index, rank, self._noise)[:, 0].to(torch.float64)
+    def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        rank = ranked.last_rank_of(index) if lowest else ranked.rank_of(index)
+        level = self.score.label_levels(self._p, index, rank, self._noise)[:, 0].to(torch.float64)
         return torch.where(rank == 0, torch.inf, level) if self.always else level
 
     def totals(self, rising: Tensor) -> Tensor:
@@ -78,8 +90,7 @@ class UnsortedLevels:
         return self._sizes_and_last(thresholds.expand(len(self._p), thresholds.shape[-1]))[0]
 
     def _sizes_and_last(self, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-        """Sizes at thresholds (rows, thresholds), and the probability of the last label of each
-        row's longest set: (rows, 1)."""
+        """Return sizes at thresholds, and the probability of the last label of the largest set."""
         n = self._p.shape[1]
         depth = min(n, max(LEAST_DEPTH, n // 8))
         levels, p = self._to(depth)
@@ -96,5 +107,5 @@ class UnsortedLevels:
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
         lengths, last = self._sizes_and_last(torch.stack(list(thresholds), dim=1))
         longest = lengths.amax(dim=1)
-        labels = prefix_to(self._p, last, ranked.scores_of(slice(None)), longest)
+        labels = prefix_labels(self._p, last, ranked.scores_of(slice(None)), longest)
         return labels, longest, list(lengths.unbind(dim=1))

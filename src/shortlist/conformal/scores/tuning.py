@@ -1,0 +1,70 @@
+"""Choose the parameters of a score that give the shortest sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from shortlist._utils.validation import check_choice
+from shortlist.conformal.levels import Levels
+from shortlist.conformal.quantiles import quantile_rank
+from shortlist.conformal.scores.base import ConformityScore
+from shortlist.ranking import Ranking
+
+PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Penalties that are tried."""
+TUNING_ROWS = 5000
+"""Maximum number of rows on which parameters are tried."""
+
+AnyScore = TypeVar("AnyScore", bound=ConformityScore)
+
+
+def check_auto(value: object, name: str) -> object | None:
+    """Return a parameter, or None if it is "auto"; raise for any other string."""
+    if isinstance(value, str):
+        check_choice(value, name, ("auto",))
+        return None
+    return value
+
+
+def tuning_rows(ranking: Ranking, y: Tensor) -> tuple[Ranking, Tensor]:
+    """Return at most `TUNING_ROWS` rows, evenly spaced, and the ranks of their labels."""
+    step = math.ceil(len(ranking) / TUNING_ROWS)
+    sample = ranking[::step]
+    return sample, sample.rank_of(y[::step])
+
+
+def shortest(
+    score: AnyScore,
+    grid: Sequence[Mapping[str, object]],
+    ranking: Ranking,
+    rank: Tensor,
+    accuracy: float,
+) -> AnyScore:
+    """Set the attributes of a score to those of a grid with the smallest mean size."""
+
+    def mean_size(values: Mapping[str, object]) -> float:
+        _set(score, values)
+        return _mean_size(score, ranking, rank, accuracy)
+
+    _set(score, min(grid, key=mean_size))
+    return score
+
+
+def _set(score: ConformityScore, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        setattr(score, name, value)
+
+
+def _mean_size(score: ConformityScore, ranking: Ranking, rank: Tensor, accuracy: float) -> float:
+    """Return the mean size of non-empty sets that reach an accuracy on these rows."""
+    levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
+    sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
+    nested = Levels(levels, sizes).within(ranking.listed()).never_empty()
+    own = nested.of_rank(rank).sort().values
+    at = own[max(quantile_rank(len(own), accuracy), 1) - 1]
+    return float(nested.sizes_at(at).to(torch.float64).mean())
