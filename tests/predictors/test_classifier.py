@@ -134,7 +134,8 @@ class Calibrated(Witness):
     """One that can be calibrated."""
 
     def calibrate(self, scores, y, features=None):  # type: ignore[no-untyped-def]
-        self.calibrated_ = (np.asarray(scores), np.asarray(y), features)
+        given = scores.scores_of(slice(None)).numpy()
+        self.calibrated_ = (given, np.asarray(y), features)
         return self
 
 
@@ -481,7 +482,7 @@ def test_texts() -> None:
     assert model.predict_set(["boat fish", "bird"]).labels()[0][0] == "setosa"
     default = sl.ShortlistClassifier(make_pipeline(CountVectorizer(), MultinomialNB()))
     assert isinstance(default.fit(texts, y).method_, sl.Shortlister)
-    assert default.method_._n_features is None
+    assert default.method_.score_.n_features_ is None
     assert default.predict_set(texts).accuracy(y) > 0.95
 
 
@@ -489,7 +490,7 @@ def test_missing_values_where_the_classifier_takes_them() -> None:
     holed = X.copy()
     holed[::7, 2] = np.nan
     model = sl.ShortlistClassifier(HistGradientBoostingClassifier(max_iter=5)).fit(holed, Y)
-    assert model.method_._n_features == 4  # type: ignore[attr-defined]
+    assert model.method_.score_.n_features_ == 4  # type: ignore[attr-defined]
     assert model.predict_set(holed).accuracy(Y) > 0.9
 
 
@@ -515,7 +516,7 @@ def test_what_the_method_gets_as_features() -> None:
 def test_the_default_sees_features_and_scores() -> None:
     model = sl.ShortlistClassifier().fit(X - X.mean(axis=0), Y)
     assert isinstance(model.method_, sl.Shortlister)
-    assert model.method_._n_features == 4
+    assert model.method_.score_.n_features_ == 4
     assert isinstance(model.estimator_, LogisticRegression)
     assert model.method is None
     assert model.predict_set(X - X.mean(axis=0)).accuracy(Y) > 0.95
@@ -609,7 +610,7 @@ def test_a_guarantee_for_each_group() -> None:
     method = sl.Shortlister(rescore=False, learn_sizes=False)
     model = wrap(GaussianNB(), method=method).fit(x[:1200], y[:1200], groups=odd[:1200])
     sets = model.predict_set(x[1200:], accuracy=0.9, by="group", groups=odd[1200:])
-    assert sets.guarantee.startswith("accuracy >= 0.9 guaranteed for each group by 300")
+    assert str(sets.guarantee).startswith("accuracy >= 0.9 guaranteed for each group by 300")
     for group in ("odd", "even"):
         rows = odd[1200:] == group
         assert sets[np.flatnonzero(rows)].accuracy(y[1200:][rows]) > 0.86
@@ -624,12 +625,12 @@ def test_calibrated_anew() -> None:
     method = sl.Shortlister(rescore=False, learn_sizes=False)
     h = LogisticRegression(C=0.001, max_iter=300)
     model = wrap(h, method=method).fit(x[:600], y[:600])
-    assert "by 150 calibration rows" in model.predict_set(x[1400:], accuracy=0.95).guarantee
+    assert "by 150 calibration rows" in str(model.predict_set(x[1400:], accuracy=0.95).guarantee)
     worse = x + 4 * np.random.default_rng(0).normal(size=x.shape)  # the data have changed
     before = model.predict_set(worse[1400:], accuracy=0.95).accuracy(y[1400:])
     assert model.calibrate(worse[600:1400], y[600:1400]) is model
     sets = model.predict_set(worse[1400:], accuracy=0.95)
-    assert "by 800 calibration rows" in sets.guarantee
+    assert "by 800 calibration rows" in str(sets.guarantee)
     assert before < 0.91 < sets.accuracy(y[1400:])
     with pytest.raises(ValueError, match="makes no guarantee, and cannot be calibrated"):
         wrap().fit(x, y).calibrate(x, y)

@@ -21,7 +21,7 @@ def test_it_is_top_k(k: int, learn: Problem) -> None:
     sets = model.predict_set(learn.scores)
     assert sets.labels() == order.tolist()
     assert sets.accuracy(learn.y) == (order == learn.y[:, None]).any(axis=1).mean()
-    assert "no accuracy is guaranteed" in sets.guarantee
+    assert "no accuracy is guaranteed" in str(sets.guarantee)
 
 
 def test_it_is_one_threshold(learn: Problem) -> None:

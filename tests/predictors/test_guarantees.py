@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import warnings
 from collections.abc import Iterator
 
@@ -16,14 +15,13 @@ import numpy as np
 import pytest
 from drawn import draw, uneven
 from numpy.typing import NDArray
+from registered import VARIANTS
 
 import shortlist as sl
-from shortlist.conformal import NAMES, RANDOMIZED
 from shortlist.conformal.levels import label_levels
 from shortlist.conformal.quantiles import UnreachableError, min_calibration_size, quantile_rank
 
 LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
-VARIANTS = [(name, False) for name in NAMES] + [(name, True) for name in RANDOMIZED]
 M = 150
 """Calibration rows: alpha (M + 1) is whole at none of the levels."""
 
@@ -198,13 +196,12 @@ def test_where_no_class_has_enough_rows_the_guarantee_is_for_all_together():
     y = np.repeat(np.arange(6), 60)
     scores = draw(360, 6, seed=8)[0] + 2 * np.eye(6)[y]
     model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
-    with pytest.warns(UserWarning, match="for no class of its own") as caught:
+    with pytest.warns(UserWarning, match="all 6 classes share one threshold") as caught:
         sets = model.predict_set(scores, accuracy=0.99)
     assert caught[0].filename == __file__
-    assert sets.guarantee == (
-        "accuracy >= 0.99 guaranteed for all classes together by 360 calibration rows; for no "
-        "class of its own, as too few have the 99 rows that it takes; all 6 classes share one "
-        "threshold"
+    assert str(sets.guarantee) == (
+        "accuracy >= 0.99 guaranteed by 360 calibration rows; all 6 classes share one threshold, "
+        "since too few have the 99 rows that one of their own needs"
     )
     assert sets == model.set_params(by=None).predict_set(scores, accuracy=0.99)
 
@@ -220,7 +217,7 @@ def test_rows_that_were_learned_from_are_not_calibrated_with_in_silence():
         model.calibrate(scores[197:397], y[197:397])  # a few may coincide
         # The rows that fit itself kept for this are rows of their own.
         kept = sl.SplitConformal("lac", calibration=0.9, random_state=0).fit(scores, y)
-        learning, held_out = kept._parts(400)
+        learning, held_out = kept._split(400)
         kept.calibrate(scores[held_out], y[held_out])
         # Nothing is learned here, …
         sl.SplitConformal("lac", temperature=None).fit(scores, y).calibrate(scores, y)
@@ -272,10 +269,10 @@ def test_classes_with_too_few_rows_share_a_threshold():
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="share one threshold"):
         sets = model.predict_set(scores, accuracy=0.95)
-    assert sets.guarantee == (
-        "accuracy >= 0.95 guaranteed for each class by 540 calibration rows; 4 of 6 classes, with "
-        "fewer than the 19 rows that it takes, share one threshold, and the guarantee holds for "
-        "them together with the next smallest, if these are needed to make up for what they lack"
+    assert str(sets.guarantee) == (
+        "accuracy >= 0.95 guaranteed for each class by 540 calibration rows; 4 of 6 classes have "
+        "fewer than 19 rows and share one threshold, with the next smallest if needed; for them "
+        "the guarantee holds together"
     )
     held = sets.contains(y)
     rare = y >= 2
@@ -299,7 +296,9 @@ def test_no_word_about_sharing_where_all_have_enough():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sets = model.predict_set(scores, accuracy=0.7)
-    assert sets.guarantee == "accuracy >= 0.7 guaranteed for each class by 540 calibration rows"
+    assert (
+        str(sets.guarantee) == "accuracy >= 0.7 guaranteed for each class by 540 calibration rows"
+    )
 
 
 def test_the_next_smallest_classes_join_until_there_are_enough():
@@ -340,7 +339,7 @@ def test_groups_that_were_never_seen():
     model = sl.SplitConformal("lac", temperature=None, by="group").fit(scores, y, groups=names)
     with pytest.warns(UserWarning, match=r"no calibration row is of group 'new', 'odd': nothing"):
         sets = model.predict_set(scores[:4], accuracy=0.9, groups=["new", "hard", "odd", "new"])
-    assert sets.guarantee == (
+    assert str(sets.guarantee) == (
         "accuracy >= 0.9 guaranteed for each group by 900 calibration rows; nothing for 'new', "
         "'odd', of which there is no calibration row"
     )
@@ -379,7 +378,7 @@ def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
         sets = model.predict_set(scores, accuracy=accuracy, delta=delta)
         short += sets.accuracy(y) < accuracy
         plain += model.predict_set(scores, accuracy=accuracy).accuracy(y) < accuracy
-    assert f"with probability {1 - delta:g} by 200 calibration rows" in sets.guarantee
+    assert f"with probability {1 - delta:g} by 200 calibration rows" in str(sets.guarantee)
     error = 3 * math.sqrt(delta * (1 - delta) / times)
     assert short / times <= delta + error
     assert short / times >= delta / 4  # no more cautious than it needs to be
@@ -402,12 +401,12 @@ def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
         drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
         model.calibrate(scores[drawn], y[drawn])
         sets = model.predict_set(scores, mean_size=size, delta=delta)
-        bound = float(re.search(r"accuracy >= (\S+) with", sets.guarantee)[1])
+        bound = sets.guarantee.accuracy
         sizes.append(sets.mean_size)
         room.append(sets.accuracy(y) - bound)
-    assert sets.guarantee == (
-        f"mean size {size:g} aimed at by 101 calibration rows; accuracy >= {bound:g} with "
-        f"confidence {1 - delta:g}, certified by 100 others"
+    assert str(sets.guarantee) == (
+        f"accuracy >= {bound:g} certified with probability {1 - delta:g} by 100 calibration "
+        f"rows; threshold chosen for mean size {size:g} by 101 other rows"
     )
     assert np.mean(sizes) <= size + 3 * np.std(sizes, ddof=1) / math.sqrt(times)
     assert np.mean(sizes) > 0.9 * size
@@ -428,7 +427,7 @@ def test_the_rows_that_certify_have_no_part_in_the_choice():
     for size, sets in before.items():
         after = model.predict_set(scores, mean_size=size)
         assert after.labels() == sets.labels()
-        assert after.guarantee != sets.guarantee
+        assert str(after.guarantee) != str(sets.guarantee)
     other = y.copy()
     other[order[:100]] = np.random.default_rng(0).integers(6, size=100)
     model.calibrate(scores, other)
@@ -447,7 +446,7 @@ def test_the_smallest_and_the_largest_mean_size(allow_empty):
     if allow_empty:
         empty = model.predict_set(scores, mean_size=0.0)
         assert empty.mean_size == 0
-        assert "accuracy >= 0 with" in empty.guarantee
+        assert empty.guarantee.accuracy == 0
     else:
         assert model.predict_set(scores, mean_size=1.0).sizes.tolist() == [1] * 300
         with pytest.raises(ValueError, match=r"less than the smallest mean size, 1$"):
@@ -460,7 +459,8 @@ def test_a_mean_size_where_every_first_label_is_right():
     model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
     sets = model.predict_set(scores, mean_size=2)
     assert sets.accuracy(y) == 1
-    assert "accuracy >= 0.9418 with confidence 0.95" in sets.guarantee  # 0.05 ** (1 / 50)
+    assert sets.guarantee.accuracy == 0.9418  # 0.05 ** (1 / 50), rounded down
+    assert sets.guarantee.delta == 0.05
 
 
 def test_what_one_row_can_certify():

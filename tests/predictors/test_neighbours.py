@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.learning.networks import Standardize
-from shortlist.learning.temperature import MOST
+from shortlist.learning.temperature import MAX_TEMPERATURE
 from shortlist.predictors.shortlister import neighbours as _neighbours
 from shortlist.predictors.shortlister.neighbours import (
     LEAST,
@@ -44,7 +44,7 @@ def some(n: int = 60, n_classes: int = 5, width: int = 3) -> tuple[Tensor, Tenso
 
 
 def neighbours(x: Tensor, y: Tensor, n_classes: int = 5, seed: int = 0) -> Neighbours:
-    return Neighbours(Standardize.of(x), n_classes).fit(x, y, seed)
+    return Neighbours(Standardize.from_data(x), n_classes).fit(x, y, seed)
 
 
 def one_by_one(new: Floats, x: Floats, y: Integers, n: int, *, whitened: bool = True) -> Floats:
@@ -324,7 +324,13 @@ def exponents(pool: Pool) -> tuple[float, float]:
     return pool.a, pool.b
 
 
-SOME = [Pool(0.7, 0.3), Pool(2.0, 0.05), Pool(1e-6, 1.0), Pool(1e-6, 1e-6), Pool(MOST, MOST)]
+SOME = [
+    Pool(0.7, 0.3),
+    Pool(2.0, 0.05),
+    Pool(1e-6, 1.0),
+    Pool(1e-6, 1e-6),
+    Pool(MAX_TEMPERATURE, MAX_TEMPERATURE),
+]
 EACH = [pytest.param(pool, id=f"{pool.a:g},{pool.b:g}") for pool in SOME]
 
 
@@ -436,8 +442,8 @@ def test_a_fit_is_at_least_as_likely_as_either_opinion_and_others(
     }[labels]
     assert not at.gather(1, y[:, None]).any()
     found = Pool.fit(*given, y)
-    assert 0 <= found.a <= MOST
-    assert 0 <= found.b <= MOST
+    assert 0 <= found.a <= MAX_TEMPERATURE
+    assert 0 <= found.b <= MAX_TEMPERATURE
     mine = likelihood(found, given, y)
     assert mine >= likelihood(Pool(), given, y) - 1e-4
     assert mine >= likelihood(Pool(1e-9, 1.0), given, y) - 1e-4
@@ -455,7 +461,7 @@ def test_exponents_that_are_both_large_keep_their_ratio() -> None:
         log_q = torch.log_softmax(0.1 * scale * (told - 3 * error), dim=1).float()
         given, y = (log_p, log_q, None), told.argmax(dim=1)
         found = Pool.fit(*given, y)
-        assert max(exponents(found)) <= MOST
+        assert max(exponents(found)) <= MAX_TEMPERATURE
         assert found.b == pytest.approx(10 * found.a, rel=0.1)
         assert likelihood(found, given, y) > 0.5 * likelihood(Pool(), given, y)
 
@@ -479,7 +485,7 @@ def test_of_many_scores_some_are_looked_at(listed: bool, monkeypatch: pytest.Mon
         return real(log_p, *rest)
 
     monkeypatch.setattr(_neighbours, "_pooled", counted)
-    monkeypatch.setattr(_neighbours, "ENOUGH", given[0].numel() // 3)
+    monkeypatch.setattr(_neighbours, "MAX_SCORES", given[0].numel() // 3)
     third = Pool.fit(*given, y)
     assert seen == {3_000}
     assert exponents(third) == pytest.approx(exponents(whole), rel=0.15)
@@ -503,7 +509,9 @@ def test_a_search_that_runs_away_is_held_back(far: float, monkeypatch: pytest.Mo
     for listed in (False, True):
         given = both(20, 4, listed=listed)
         found = Pool.fit(*given, torch.zeros(20, dtype=torch.int64))
-        assert exponents(found) == pytest.approx((MOST, MOST) if far > 0 else (0, 0))
+        assert exponents(found) == pytest.approx(
+            (MAX_TEMPERATURE, MAX_TEMPERATURE) if far > 0 else (0, 0)
+        )
         torch.testing.assert_close(found(*given).exp().sum(dim=1), torch.ones(20))
 
 

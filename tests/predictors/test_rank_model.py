@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shortlist.learning.settings import Training
+from shortlist.learning.settings import TrainingSettings
 from shortlist.predictors.shortlister.rank_model import (
     EVERY_SIZE,
     MORE_SIZES,
@@ -170,8 +170,13 @@ def test_float64_features_are_not_rounded_before_they_are_standardised() -> None
 
 # The model
 
-SETTINGS = Training(
-    learning_rate=0.01, batch_size=128, max_epochs=6, fewest_steps=20, averaging=0.9, decoupled=True
+SETTINGS = TrainingSettings(
+    learning_rate=0.01,
+    batch_size=128,
+    max_epochs=6,
+    min_steps_per_epoch=20,
+    ema_decay=0.9,
+    decoupled_weight_decay=True,
 )
 
 
@@ -224,7 +229,7 @@ def test_out_of_fold_masses_do_not_see_their_own_rank() -> None:
     rng = np.random.default_rng(0)
     buckets = Buckets(size_grid(6), outside=False)
     rank = torch.from_numpy(rng.integers(6, size=300).astype(float))
-    once = Training(learning_rate=0.01, batch_size=64, max_epochs=1, fewest_steps=20)
+    once = TrainingSettings(learning_rate=0.01, batch_size=64, max_epochs=1, min_steps_per_epoch=20)
     own = draw_folds(300, 3, once.seed + 1) == 1
     other = rank.clone()
     other[own] = 5 - other[own]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shortlist.learning.networks import Standardize
-from shortlist.learning.settings import Training
+from shortlist.learning.settings import TrainingSettings
 from shortlist.predictors.shortlister import neighbours as _neighbours
 from shortlist.predictors.shortlister import rescoring as _rescoring
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
@@ -18,8 +18,13 @@ from shortlist.predictors.shortlister.rescoring import Rescorer, combine, cross_
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType, sorted_log_proba, target_columns
 
-ONCE = Training(
-    learning_rate=0.01, batch_size=64, max_epochs=1, fewest_steps=20, decoupled=True, averaging=0.9
+ONCE = TrainingSettings(
+    learning_rate=0.01,
+    batch_size=64,
+    max_epochs=1,
+    min_steps_per_epoch=20,
+    decoupled_weight_decay=True,
+    ema_decay=0.9,
 )
 STILL = replace(ONCE, learning_rate=1e-30)
 """Nothing is learned: the network stays where it starts."""
@@ -48,16 +53,14 @@ def both(
     y: Tensor,
     x: Tensor,
     kind: ScoreType,
-    settings: Training = ONCE,
+    settings: TrainingSettings = ONCE,
     scale: float = 1.0,
 ) -> tuple[Rescorer, Ranking]:
     """The model, and the rows of the fit out of fold."""
     return Rescorer.fit(
-        ranking,
+        ranking.with_scale(kind, scale),
         y,
-        kind,
         x,
-        scale,
         settings,
         members=3,
         width=16,
@@ -132,7 +135,7 @@ def test_neighbours_are_some_rows_of_the_other_folds(
     model.pool = Pool(0.0, 1.0)
 
     def same(found: Ranking, used: Tensor, asked: Tensor) -> None:
-        neighbours = Neighbours(Standardize.of(x), 6).fit(x[used], y[used], seed=5)
+        neighbours = Neighbours(Standardize.from_data(x), 6).fit(x[used], y[used], seed=5)
         shares = neighbours(x[asked]).exp()
         labels, log_p = (v[asked] for v in found.top(found.depth))
         expected = shares.gather(1, labels.clamp(min=0).to(torch.int64))
@@ -260,7 +263,7 @@ def test_of_many_rows_some_weigh_the_second_opinion(monkeypatch: pytest.MonkeyPa
     scores, y, x = far_apart(1200)
     ranking = Ranking.from_scores(scores)
     whole = fit(ranking, y, x, "logits").pool
-    monkeypatch.setattr(_neighbours, "ENOUGH", 1200 * 6 // 3)
+    monkeypatch.setattr(_neighbours, "MAX_SCORES", 1200 * 6 // 3)
     model, returned = both(ranking, y, x, "logits")
     assert len(returned) == 1200  # which all are re-scored
     assert len(model.neighbours.index) == 1200

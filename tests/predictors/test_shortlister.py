@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 import shortlist as sl
 from shortlist.conformal.levels import Levels
 from shortlist.conformal.quantiles import UnreachableError
+from shortlist.predictors.shortlister.log_probabilities import log_proba
 from shortlist.predictors.shortlister.neighbours import Pool
 
 N_CLASSES = 8
@@ -88,8 +89,14 @@ def lists(scores: NDArray[np.float64], depth: int, kind: str = "proba") -> sl.Ra
 
 
 def levels_of(model: sl.Shortlister, scores: object, x: object) -> Levels:
-    ranking, features = model._rows(scores, x)  # type: ignore[arg-type]
-    return model._levels(ranking, features)[1]
+    ranking, features = model._validate_rows(scores, x)  # type: ignore[arg-type]
+    ranked = reranked(model, ranking, features)
+    return model._current_score().nested_levels(ranked, features)  # type: ignore[return-value]
+
+
+def reranked(model: sl.Shortlister, ranking: sl.Ranking, features: object) -> sl.Ranking:
+    scaled = ranking.with_scale(model.score_type_, 1 / model.temperature_)
+    return model.score_.rerank(scaled, features)  # type: ignore[arg-type]
 
 
 # The stages
@@ -157,13 +164,15 @@ def test_it_starts_at_the_classifier_itself() -> None:
     scores, y, x = rows(600, 1)
     model = shortlister(rescore=True, learn_sizes=True, learning_rate=1e-30, max_epochs=1)
     model.fit(scores, y, features=x)
-    model._rescorer.pool = Pool()  # type: ignore[union-attr]
+    model.score_.rescorer_.pool = Pool()  # type: ignore[union-attr]
     plug_in = sl.PlugInSelector(calibration=0.25).fit(scores, y)
     assert model.temperature_ == plug_in.temperature_
     unseen, _, features = rows(500, 2)
     mine = levels_of(model, unseen, features).values
-    ranking = plug_in._ranking(unseen)
-    torch.testing.assert_close(mine, plug_in._levels(ranking, None)[1].values, rtol=1e-4, atol=1e-7)
+    ranking = plug_in._validate_scores(unseen)
+    scaled = ranking.with_scale(plug_in.score_type_, 1 / plug_in.temperature_)
+    theirs = plug_in.score_.nested_levels(scaled).values  # type: ignore[attr-defined]
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-7)
 
 
 def test_out_of_fold_scores_are_out_of_fold() -> None:
@@ -174,14 +183,14 @@ def test_out_of_fold_scores_are_out_of_fold() -> None:
     model = shortlister(rescore=True, calibration=None, learn_sizes=False, max_epochs=30, width=128)
     model.patience = 100
     model.set_params(learning_rate=0.02).fit(scores, y, features=x)
-    folds = model._rescorer.folds  # type: ignore[union-attr]
+    folds = model.score_.rescorer_.folds  # type: ignore[union-attr]
     hits = {
         "seen": (np.asarray(model.rescored(scores, x).rank(y)) == 0).mean(),
         "out of fold": (np.asarray(model.out_of_fold(scores, x).rank(y)) == 0).mean(),
     }
     assert hits["out of fold"] < 0.25 < hits["seen"]
     assert torch.bincount(folds).tolist() == [100, 100, 100]
-    with pytest.raises(ValueError, match="299 rows came, but 300 were learned from"):
+    with pytest.raises(ValueError, match="299 rows were given, but fit learned from 300"):
         model.out_of_fold(scores[:299], x[:299])
 
 
@@ -192,7 +201,7 @@ def test_without_features_it_recalibrates() -> None:
     assert (model.rescored_, model.learned_sizes_) == (False, True)
     sets = model.predict_set(scores, accuracy=0.9)
     assert len(sets) == 600
-    with pytest.raises(ValueError, match="features came, but fit saw none"):
+    with pytest.raises(ValueError, match="features were given, but fit saw none"):
         model.predict_set(scores, rows(600, 1)[2], accuracy=0.9)
     with pytest.raises(ValueError, match="rescore=True needs features"):
         shortlister(rescore=True).fit(scores, y)
@@ -304,7 +313,7 @@ def test_with_fifty_rows_it_is_the_plug_in_rule(listed: bool, allow_empty: bool)
         mine = model.predict_set(new, features, accuracy=accuracy)
         theirs = plug_in.predict_set(new, accuracy=accuracy)
         assert mine == theirs
-        assert mine.guarantee == theirs.guarantee
+        assert str(mine.guarantee) == str(theirs.guarantee)
 
 
 # Nested sets
@@ -343,10 +352,10 @@ def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object)
     assert levels.values.shape == (300, 40)
     assert (levels.values[:, 1:] <= levels.values[:, :-1]).all()
     # At sizes of the grid that stand alone, the set at lambda is argmin miss + lambda cost.
-    ranking, features = model._rows(scores, x)
-    ranked = model._ranked(ranking, features)
-    masses = model._rank_model(ranked.log_proba(40), features)  # type: ignore[misc]
-    grid = model._buckets.sizes
+    ranking, features = model._validate_rows(scores, x)
+    ranked = reranked(model, ranking, features)
+    masses = model.score_.rank_model_(log_proba(ranked, 40), features)  # type: ignore[misc]
+    grid = model.score_.buckets_.sizes
     assert len(grid) < 40
     costs = torch.tensor([sl.costs.cost_table(cost, grid)[size] for size in grid])  # type: ignore[arg-type]
     compared = 0
@@ -422,7 +431,7 @@ def test_a_guarantee_for_each_class_and_each_group() -> None:
         return min(float(hits[labels == k].mean()) for k in range(N_CLASSES))
 
     sets = model.predict_set(unseen, features, accuracy=0.9, by="class")
-    assert "for each class" in sets.guarantee
+    assert "for each class" in str(sets.guarantee)
     # The rarest class has 255 rows to calibrate with and as many here: three errors are 0.08.
     assert worst_class(model.predict_set(unseen, features, accuracy=0.9)) < 0.82
     assert worst_class(sets) > 0.82
@@ -438,8 +447,8 @@ def test_a_mean_size_and_what_it_certifies() -> None:
     scores, y, x = rows(3000, 6)
     sets = fitted().predict_set(scores, x, mean_size=2.0)
     assert 1.7 < sets.mean_size < 2.3
-    assert "certified by" in sets.guarantee
-    certified = float(sets.guarantee.split("accuracy >= ")[1].split(" ")[0])
+    assert sets.guarantee.kind == "certified"
+    certified = float(str(sets.guarantee).split("accuracy >= ")[1].split(" ")[0])
     assert 0.5 < certified <= sets.accuracy(y) + 0.02
     with pytest.raises(ValueError, match=r"mean_size = 0\.5 is less than the smallest"):
         fitted().predict_set(scores, x, mean_size=0.5)
@@ -448,13 +457,13 @@ def test_a_mean_size_and_what_it_certifies() -> None:
 def test_which_guarantee_is_in_force() -> None:
     scores, _, x = rows(100, 6)
     model = fitted()
-    assert model.predict_set(scores, x).guarantee == (
+    assert str(model.predict_set(scores, x).guarantee) == (
         "accuracy >= 0.95 guaranteed by 150 calibration rows"
     )
     told = clone(model).set_params(cost_weight=0.1, learn_sizes=False, rescore=False)
     told.fit(*rows(300, 1)[:2])
-    assert "cost_weight = 0.1; no accuracy is guaranteed" in told.predict_set(scores).guarantee
-    assert "0.8 guaranteed" in told.predict_set(scores, accuracy=0.8).guarantee
+    assert "cost_weight = 0.1; no accuracy is guaranteed" in str(told.predict_set(scores).guarantee)
+    assert "0.8 guaranteed" in str(told.predict_set(scores, accuracy=0.8).guarantee)
     with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 0\.1: only one"):
         model.predict_set(scores, x, accuracy=0.9, cost_weight=0.1)
     with pytest.raises(UnreachableError, match=r"accuracy = 0\.999 .* 150 .*999 are needed"):
@@ -488,9 +497,9 @@ def test_ranked_candidates(kind: str, with_features: bool) -> None:
     outside = ~np.isfinite(np.asarray(new.rank(labels)))
     assert 0.1 < outside.mean() < 0.4
     # The mass outside the list is learned, also where the scores say that there is none.
-    ranked = model._ranked(*model._rows(new, given))
-    known = model._known(model._rows(new, given)[1])
-    masses = model._rank_model(ranked.log_proba(5), known)  # type: ignore[misc]
+    checked = model._validate_rows(new, given)
+    ranked, known = reranked(model, *checked), model.score_._check_features(checked[1])
+    masses = model.score_.rank_model_(log_proba(ranked, 5), known)  # type: ignore[misc]
     assert masses.shape == (2000, 6)
     assert abs(float(masses[:, -1].mean()) - outside.mean()) < 0.08
     others, their_y, their_x = rows(1000, 3)
@@ -523,13 +532,13 @@ def test_a_dense_ranking_that_stops_early() -> None:
     scores, y, x = rows(900, 1)
     model = shortlister(learn_sizes=True, max_epochs=20, calibration=None)
     model.fit(sl.Ranking.from_scores(scores, depth=3), y, features=x)
-    assert model._buckets.outside
+    assert model.score_.buckets_.outside
     unseen, labels, features = rows(1000, 2)
     new = sl.Ranking.from_scores(unseen, depth=3)
     sets = model.predict_set(new, features, cost_weight=0.0)
     assert (np.asarray(sets.sizes) == 3).all()
-    x, ranked = torch.from_numpy(features), model._ranked(new, torch.from_numpy(features))
-    masses = model._rank_model(ranked.log_proba(3), x)  # type: ignore[misc]
+    x = torch.from_numpy(features)
+    masses = model.score_.rank_model_(log_proba(reranked(model, new, x), 3), x)  # type: ignore[misc]
     missed = 1 - sets.accuracy(labels)
     assert 0.02 < missed < 0.3
     assert abs(float(masses[:, -1].mean()) - missed) < 0.05
@@ -615,7 +624,9 @@ def test_clones_parameters_and_pickles() -> None:
         clone(model).predict_set(scores, x)
     again = pickle.loads(pickle.dumps(model))
     assert again.predict_set(scores, x) == model.predict_set(scores, x)
-    assert again.predict_set(scores, x).guarantee == model.predict_set(scores, x).guarantee
+    assert str(again.predict_set(scores, x).guarantee) == str(
+        model.predict_set(scores, x).guarantee
+    )
 
 
 def test_refitted_on_other_data_nothing_of_the_first_remains() -> None:
@@ -661,7 +672,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(
 
 def test_a_table_must_cost_every_size_that_can_occur() -> None:
     scores, y, _ = wide_rows(100, 1)
-    grid = {size: size for size in both()._buckets.sizes}
+    grid = {size: size for size in both().score_.buckets_.sizes}
     with pytest.raises(ValueError, match="cost has no entry for size 30"):
         shortlister(cost=grid, calibration=None).fit(scores, y)
 
@@ -738,7 +749,7 @@ def test_a_cost_set_after_the_calibration_needs_another(stages: bool) -> None:
         one.calibrate(again[0], again[1], again[2])
     after = model.predict_set(unseen, features, accuracy=0.9)
     assert after == fresh.predict_set(unseen, features, accuracy=0.9)
-    assert after.guarantee == "accuracy >= 0.9 guaranteed by 500 calibration rows"
+    assert str(after.guarantee) == "accuracy >= 0.9 guaranteed by 500 calibration rows"
     with pytest.raises(ValueError, match="cost = 'linear', but it was 'log' at calibration"):
         model.set_params(cost="linear").predict_set(unseen, features, accuracy=0.9)
 
@@ -859,7 +870,7 @@ def test_features_in_half_precision() -> None:
         ("weight_decay", -1.0, r"weight_decay must .*; got -1\.0"),
         ("random_state", -1, "random_state must .*; got -1"),
         ("score_type", "odds", "score_type must be one of .*; got 'odds'"),
-        ("device", "nowhere", "device = 'nowhere' is not to be had here"),
+        ("device", "nowhere", "device = 'nowhere' is not available"),
         ("folds", 400, "folds = 400 is more than the 225 rows to learn from"),
     ],
 )

@@ -3,14 +3,16 @@
 from shortlist.predictors.base import SetPredictor
 from shortlist.predictors.cardinality import CardinalityPath, CardinalitySelector, Selector
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.conformal import SplitConformal
+from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.predictors.fixed import FixedSelector
 from shortlist.predictors.plug_in import PlugInSelector
 from shortlist.predictors.shortlister import Shortlister
+from shortlist.predictors.split_conformal import SplitConformal
 
 __all__ = [
     "SetPredictor",
     "Shortlister",
+    "ConformalPredictor",
     "SplitConformal",
     "PlugInSelector",
     "CardinalitySelector",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.arrays import ArrayLike, to_tensor
 from shortlist._utils.frames import are_numbered, check_classes, classes_of_columns, column_order
 from shortlist._utils.integrations import PredictorMixin
 from shortlist._utils.labels import Classes, label_array
 from shortlist._utils.warnings import warn
+from shortlist.conformal.quantiles import UnreachableError
 from shortlist.families import Family
 from shortlist.frontier import Frontier
 from shortlist.predictors.training_rows import TrainingRows
@@ -26,6 +29,35 @@ from shortlist.sets import PredictionSets
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class AcceptedRows:
+    """What kind of rows a fitted model accepts.
+
+    Attributes
+    ----------
+    dense : bool or None
+        Whether every class must have a score (True), or rows must be candidates (False). None if
+        both are accepted.
+    depth : int or None
+        Number of labels that are ranked if every class has a score; None if all are.
+    candidates : int
+        Number of candidates that a row must be able to have.
+    """
+
+    dense: bool | None = None
+    depth: int | None = None
+    candidates: int = 1
+
+
+class Outcomes(NamedTuple):
+    """Hits and sizes of the prediction sets of labelled rows."""
+
+    hits: NDArray[np.bool_]
+    """Whether each row's set contains its label."""
+    sizes: NDArray[np.integer]
+    """Number of labels in each row's set."""
 
 
 class SetPredictor(PredictorMixin, BaseEstimator, ABC):
@@ -63,11 +95,243 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
     ) -> PredictionSets:
         """The prediction set of each row."""
 
+    def predict_sets(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+        delta: float | None = None,
+        by: str | None = None,
+        groups: ArrayLike | None = None,
+    ) -> list[PredictionSets]:
+        """Return the sets at several accuracies.
+
+        Parameters
+        ----------
+        scores, features
+            As in `predict_set`.
+        accuracies : sequence of float
+            Accuracies to guarantee.
+        delta, by, groups
+            As in `predict_set`.
+
+        Returns
+        -------
+        list of PredictionSets
+            Sets at each accuracy.
+        """
+        ranking = self._validate_scores(scores)
+        predict: Any = self.predict_set
+        given = {"delta": delta, "by": by, "groups": groups}
+        options = {name: value for name, value in given.items() if value is not None}
+        return [predict(ranking, features, accuracy=a, **options) for a in accuracies]
+
+    trains_networks: ClassVar[bool] = True
+    """Whether `fit` trains networks, so that it needs all rows; otherwise a sample suffices."""
+    has_additive_calibration: ClassVar[bool] = False
+    """Whether calibrations of parts of the rows can be merged by adding their counts."""
+
+    @property
+    def uses_features(self) -> bool:
+        """Whether features can be given to a fitted predictor."""
+        return True
+
+    @property
+    def n_calibration(self) -> int:
+        """Number of calibration rows; 0 if the predictor is not calibrated."""
+        return 0
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether there are calibration rows, so that an accuracy can be guaranteed."""
+        return self.n_calibration > 0
+
+    def check_reachable(self, accuracy: float) -> None:
+        """Raise if the calibration rows cannot guarantee an accuracy; do nothing without any."""
+
+    def accepted_rows(self) -> AcceptedRows:
+        """Return what kind of rows the fitted model accepts. By default any.
+
+        Returns
+        -------
+        AcceptedRows
+        """
+        return AcceptedRows()
+
+    def onnx_sets(self, graph: Any, point: Any) -> Any:
+        """Return the prediction sets as outputs of an ONNX graph.
+
+        Implement it so that :func:`shortlist.export_onnx` can export the model.
+
+        Parameters
+        ----------
+        graph : shortlist.onnx.ModelGraph
+            The graph. Its methods return sets at thresholds, or those of members of a family.
+        point : shortlist.onnx.OperatingPoint
+            The operating point that `export_onnx` was given.
+
+        Returns
+        -------
+        shortlist.onnx.GraphSets
+            Labels and sizes, with their guarantee.
+
+        Raises
+        ------
+        ValueError
+            By default: a model has no graph unless it implements this method.
+        """
+        name = type(self).__name__
+        raise ValueError(
+            f"{name} cannot be exported to ONNX: it does not implement onnx_sets(graph, point); "
+            "see `shortlist.SetPredictor.onnx_sets`"
+        )
+
+    def _learns(self) -> bool:
+        """Return whether a fit learns anything from its rows."""
+        return True
+
     @abstractmethod
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """Accuracy and mean size at every operating point that the method has."""
+
+    # What comparisons and reports ask of a method. A method of your own overrides what applies.
+
+    @property
+    def can_calibrate(self) -> bool:
+        """Whether the fitted model can be calibrated by ``calibrate(scores, y, features)``."""
+        return callable(getattr(self, "calibrate", None))
+
+    @property
+    def conditional_on(self) -> str | None:
+        """What guarantees are conditional on: "class", "group" or None (all rows together)."""
+        return None
+
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set of the fitted model is a prefix of one ranking of the row's labels."""
+        return False
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether `fit` tunes something for one accuracy, given as a parameter `accuracy`."""
+        return False
+
+    @property
+    def rescored_(self) -> bool:
+        """Whether the fitted model ranks labels by probabilities of its own, as `rescored` has."""
+        return False
+
+    def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
+        """Return the rows with the probabilities that the model ranks labels by.
+
+        Parameters
+        ----------
+        scores, features
+            As in `predict_set`.
+
+        Returns
+        -------
+        Ranking
+            By default the rows unchanged.
+        """
+        return self._validate_scores(scores)
+
+    def out_of_fold(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+    ) -> Ranking:
+        """Return `rescored` for the rows of `fit`, each computed without its own label.
+
+        Parameters
+        ----------
+        scores, features
+            The rows that `fit` learned from, in the same order.
+
+        Returns
+        -------
+        Ranking
+        """
+        return self.rescored(scores, features)
+
+    def ablations(self) -> dict[str, SetPredictor]:
+        """Return unfitted copies of the method that lack one stage, by what they lack.
+
+        Returns
+        -------
+        dict of str to SetPredictor
+            Empty by default.
+        """
+        return {}
+
+    def predict_if_reachable(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracy: float,
+    ) -> PredictionSets | None:
+        """Return the sets at an accuracy, or None if the model cannot guarantee it.
+
+        Parameters
+        ----------
+        scores, features
+            As in `predict_set`.
+        accuracy : float
+            Accuracy to guarantee.
+
+        Returns
+        -------
+        PredictionSets or None
+        """
+        if not self.is_calibrated:
+            return None
+        predict: Any = self.predict_set
+        try:
+            sets: PredictionSets = predict(scores, features, accuracy=accuracy)
+        except UnreachableError:
+            return None
+        return sets
+
+    def evaluate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+    ) -> list[Outcomes | None]:
+        """Return hits and sizes of labelled rows at many guaranteed accuracies.
+
+        Parameters
+        ----------
+        scores, features
+            As in `predict_set`.
+        y : array-like of shape (n_rows,)
+            Labels.
+        accuracies : sequence of float
+            Accuracies to guarantee.
+
+        Returns
+        -------
+        list of Outcomes or None
+            Outcomes at each accuracy; None where it cannot be guaranteed.
+        """
+        ranking = as_ranking(scores)
+        results: list[Outcomes | None] = []
+        with warnings.catch_warnings():  # A warning would be repeated for each accuracy.
+            warnings.simplefilter("ignore", UserWarning)
+            for accuracy in accuracies:
+                sets = self.predict_if_reachable(ranking, features, accuracy=accuracy)
+                results.append(None if sets is None else _outcomes_of_sets(sets, y))
+        return results
+
+    def _prefix_rankings(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> Iterator[tuple[slice, Ranking]]:
+        """Yield the rankings that sets are prefixes of, a block of rows at a time."""
+        yield slice(0, len(ranking)), ranking
 
     def _validate_fit(
         self,
@@ -99,7 +363,7 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
         named = columns is not None and not are_numbered(columns)
         self._score_columns = [str(name) for name in columns or []] if named else None
 
-    def _ranking(self, scores: ArrayLike | Ranking) -> Ranking:
+    def _validate_scores(self, scores: ArrayLike | Ranking) -> Ranking:
         """The ranking of rows to predict, checked against what fit saw."""
         if not hasattr(self, "_classes"):
             raise NotFittedError(
@@ -132,7 +396,7 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
             )
         return ranking.with_classes(classes)
 
-    def _warn_if_seen(self, ranking: Ranking) -> None:
+    def _warn_if_trained_on(self, ranking: Ranking) -> None:
         """Warn if calibration rows are those of the fit."""
         seen = 0 if self._training_rows is None else self._training_rows.among(ranking)
         if seen:
@@ -142,14 +406,20 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
                 "their own"
             )
 
-    def _labelled(
+    def _validate_labelled(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
     ) -> tuple[Ranking, Tensor]:
         """The ranking and the label indices; -1 for labels of no known class, if these are to
         count as misses."""
-        ranking = self._ranking(scores)
+        ranking = self._validate_scores(scores)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
         return ranking, index
+
+
+def _outcomes_of_sets(sets: PredictionSets, y: ArrayLike) -> Outcomes:
+    """Return whether each set contains its row's label, and its size."""
+    hits, sizes = to_tensor(sets.contains(y), "hits"), to_tensor(sets.sizes, "sizes")
+    return Outcomes(hits.cpu().numpy(), sizes.cpu().numpy())
 
 
 def as_family(family: object, default: Family) -> Family:

@@ -33,23 +33,38 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from shortlist._utils.array_checks import check_present, check_unmasked
-from shortlist._utils.arrays import Array, ArrayLike, check_count, check_probability
+from shortlist._utils.arrays import Array, ArrayLike
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
-from shortlist._utils.ordering import first_label
-from shortlist._utils.tables import column_means, dense_numbers, fill_missing, take
+from shortlist._utils.ordering import top_label
+from shortlist._utils.sklearn_inputs import (
+    as_numeric_matrix,
+    column_means,
+    fill_missing,
+    take_table_rows,
+)
+from shortlist._utils.validation import (
+    check_count,
+    check_present,
+    check_probability,
+    check_unmasked,
+)
 from shortlist.frontier import Frontier
-from shortlist.learning.settings import seed_of
+from shortlist.learning.settings import resolve_seed
 from shortlist.predictors.base import SetPredictor
 from shortlist.predictors.cardinality.inputs import feature_names_of
-from shortlist.predictors.nested import NestedSelector, hold_out
+from shortlist.predictors.conformal import hold_out
 from shortlist.predictors.shortlister.shortlister import Shortlister
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
 Rows: TypeAlias = NDArray[np.intp]
+
+COMPUTED = 2.0**-12
+"""Bound on the relative difference between a classifier's probabilities for the same row, computed
+in another batch or number of threads: a matrix product in float32 with logits up to a few hundred
+differs by less."""
 
 
 class Classifier(Protocol):
@@ -147,12 +162,12 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         >>> fit, select, test = sl.datasets.digits().split(300, 700)
         >>> h = sl.LinearClassifier(max_epochs=5).fit(fit.x, fit.y)
         >>> method = sl.SplitConformal("lac").fit(h.predict_proba(select.x), select.y)
-        >>> ShortlistClassifier.of(h, method).predict_set(test.x[:2]).guarantee
-        'accuracy >= 0.95 guaranteed by 525 calibration rows'
+        >>> print(ShortlistClassifier.of(h, method).predict_set(test.x[:2]).guarantee)
+        accuracy >= 0.95 guaranteed by 525 calibration rows
         """
         check_is_fitted(estimator)
         check_is_fitted(method, "classes_")
-        saw_none = isinstance(method, Shortlister) and method._n_features is None
+        saw_none = not method.uses_features
         model = cls(estimator, method=method, features=None if saw_none else "auto")
         classes = np.asarray(estimator.classes_)
         if classes.tolist() != np.asarray(method.classes_).tolist():
@@ -201,7 +216,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         features = self._features(X)
         if features is not None:
             check_consistent_length(X, features)
-        seed = seed_of(self.random_state)
+        seed = resolve_seed(self.random_state)
         method = self._method(seed)
         if groups is not None:
             check_consistent_length(X, groups)
@@ -218,10 +233,10 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         # fills them in is learned, and so comes from the learning rows alone.
         means = None
         if features is not None and self.features == "auto":
-            means = column_means(cast(ArrayLike, take(features, learning)))
+            means = column_means(cast(ArrayLike, take_table_rows(features, learning)))
             features = fill_missing(features, means)
 
-        x, y_learn = take(X, learning), labels[learning]
+        x, y_learn = take_table_rows(X, learning), labels[learning]
         w = None if weights is None else weights[learning]
         learned = np.unique(y_learn)
         if len(learned) < 2:
@@ -235,14 +250,17 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         scores, scored = self._cross_fit(x, y_learn, w, classes, seed)
 
         def features_of(rows: Rows) -> ArrayLike | None:
-            return None if features is None else cast(ArrayLike, take(features, rows))
+            return None if features is None else cast(ArrayLike, take_table_rows(features, rows))
 
         rows = learning[scored]
         method.fit(scores, _plain(labels[rows]), features_of(rows), classes=_plain(classes))
         if len(held_out):
-            scores = _scores(estimator, take(X, held_out), classes)
+            # A class with a single learning row tells that new rows may be of unknown classes.
+            open_classes = bool((np.unique(y_learn, return_counts=True)[1] == 1).any())
+            scores = _scores(estimator, take_table_rows(X, held_out), classes)
             given = {} if groups is None else {"groups": label_array(groups, "groups")[held_out]}
-            method.calibrate(scores, _plain(labels[held_out]), features_of(held_out), **given)
+            ranking = _computed_ranking(scores, open_classes)
+            method.calibrate(ranking, _plain(labels[held_out]), features_of(held_out), **given)
         self.classes_, self.estimator_, self.method_ = classes, estimator, method
         self._means = means
         return self
@@ -251,7 +269,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
     ) -> ShortlistClassifier:
         """Calibrate with these rows, which `fit` did not see, in place of those it kept aside."""
-        scores = self._checked(X)
+        scores = _computed_ranking(self._checked(X))
         check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
             raise ValueError(f"{self.method_!r} makes no guarantee, and cannot be calibrated")
@@ -295,8 +313,8 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
 
         def score_fold(learn: Rows, test: Rows) -> NDArray[np.floating]:
             fold_weights = None if w is None else w[learn]
-            fitted = _fit(self._base(), take(X, learn), y[learn], fold_weights)
-            return _scores(fitted, take(X, test), classes)
+            fitted = _fit(self._base(), take_table_rows(X, learn), y[learn], fold_weights)
+            return _scores(fitted, take_table_rows(X, test), classes)
 
         parts = Parallel(n_jobs=self.n_jobs)(delayed(score_fold)(a, b) for a, b in folds)
         return np.concatenate(parts)[order], rows[order]
@@ -305,7 +323,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         if not isinstance(self.cv, int | np.integer):
             yield from check_cv(self.cv, y, classifier=True).split(X, y)
             return
-        n = min(check_count(self.cv, "cv", least=2), len(y))
+        n = min(check_count(self.cv, "cv", minimum=2), len(y))
         most = int(np.unique(y, return_counts=True)[1].max())
         kind = StratifiedKFold if most >= n else KFold
         with warnings.catch_warnings():  # classes with fewer rows than folds are fine here
@@ -321,7 +339,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
             raise ValueError(
                 f'features must be "auto", None or a function of X; got {self.features!r}'
             )
-        return dense_numbers(X)
+        return as_numeric_matrix(X)
 
     def _filled(self, X: object) -> ArrayLike | None:
         """The features of rows to predict, with what is missing filled in as at fit."""
@@ -356,7 +374,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         scores = torch.from_numpy(np.ascontiguousarray(self._checked(X)))
         better = self._rescored(X)
         labels: NDArray[np.generic] = self.classes_[
-            first_label(scores if better is None else better).numpy()
+            top_label(scores if better is None else better).numpy()
         ]
         return labels
 
@@ -368,9 +386,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     def predict_sets(
         self, X: object, *, accuracies: Sequence[float], **how: object
     ) -> list[PredictionSets]:
-        """The sets at each of several accuracies, if the method has them at once."""
-        if not isinstance(self.method_, NestedSelector):
-            return [self.predict_set(X, accuracy=a, **how) for a in accuracies]
+        """Return the sets at each of several accuracies."""
         scores = self._checked(X)
         return self.method_.predict_sets(scores, self._filled(X), accuracies=accuracies, **how)  # type: ignore[arg-type]
 
@@ -416,6 +432,13 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self._base()).input_tags
         return tags
+
+
+def _computed_ranking(scores: NDArray[np.floating], open_classes: bool = False) -> Ranking:
+    """Return a ranking of scores that another batch would round differently."""
+    ranking = Ranking.from_scores(scores)
+    ranking.rounding, ranking.open_classes = COMPUTED, open_classes
+    return ranking
 
 
 def _check_weights(weights: ArrayLike, rows: int) -> NDArray[np.generic]:

@@ -1,169 +1,466 @@
-"""Split conformal prediction."""
+"""Conformal predictors: a conformity score composed with a calibrator."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from dataclasses import replace
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, check_choice, check_count, check_weight
-from shortlist.conformal.levels import AnyLevels, Levels, OwnScores
-from shortlist.conformal.quantiles import quantile_rank
-from shortlist.conformal.scores import NAMES, ConformalScore
-from shortlist.conformal.unsorted_levels import UnsortedLevels
-from shortlist.learning.settings import seed_of
-from shortlist.learning.temperature import scale_of
-from shortlist.predictors.nested import UNLEARNED, NestedSelector
+from shortlist._utils.arrays import Array, ArrayLike, as_features, row_index, to_array_type
+from shortlist._utils.frames import column_names, match_columns
+from shortlist._utils.out_of_core import Matrix, take_rows
+from shortlist._utils.validation import check_choice, check_non_negative, check_probability
+from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibrators import (
+    CALIBRATORS,
+    Calibrator,
+    Marginal,
+    Thresholds,
+    check_by,
+    check_delta,
+    group_codes,
+)
+from shortlist.conformal.levels import Block, label_levels, mean_sizes
+from shortlist.conformal.prediction import predict_sets
+from shortlist.conformal.quantiles import UnreachableError, p_values
+from shortlist.conformal.scores import ConformityScore
+from shortlist.frontier import Frontier
+from shortlist.guarantee import Guarantee
+from shortlist.learning.settings import resolve_seed
+from shortlist.learning.temperature import resolve_scale
+from shortlist.predictors.base import AcceptedRows, Outcomes, SetPredictor
+from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType
 from shortlist.sets import PredictionSets
 
-PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Penalties tried for RAPS and SAPS."""
-TUNING_ROWS = 5000
+BAND_VALUES = 1 << 25
+"""Maximum number of levels, and of sizes for its bands, that a frontier keeps in memory. With
+more rows, levels are computed again, and there are no bands."""
+CHOOSING_VALUES = 1 << 21
+"""Number of levels that choose a threshold by its mean size; other rows certify an accuracy."""
 
 
-class SplitConformal(NestedSelector):
-    """Split conformal prediction: the labels whose score is at least a calibrated threshold.
+class ConformalPredictor(SetPredictor):
+    """Prediction sets from a conformity score and a calibrator.
+
+    The set of a row contains the labels whose level is at least a threshold. The calibrator
+    derives the threshold from calibration rows, so that an accuracy is guaranteed.
 
     Parameters
     ----------
-    score : "lac", "aps", "raps", "saps", "topk" or "margin"
-        See `shortlist.conformal.ConformalScore` for the formulas. LAC, a threshold on the
-        probabilities, gives the shortest sets of these; APS evens out the accuracy between easy
-        and hard rows, RAPS and SAPS keep its sets from becoming long.
-    accuracy : float
-        What `predict_set` guarantees unless it is told otherwise.
-    randomized : bool
-        Smooth APS, RAPS, SAPS and top-k by a random number for each row: shorter sets, and a
-        guarantee that is met without waste. The number depends on the row's scores and
-        `random_state` alone, so that results repeat whatever batch the row comes in.
-    temperature : "auto", None or float
-        "auto" is fitted, on rows that are not used to calibrate; None leaves scores as they are.
-    penalty, k_reg : "auto" or number
-        Parameters of RAPS (both) and SAPS (penalty). "auto" takes what gives the shortest sets
-        at `accuracy`, on rows that are not used to calibrate.
-    calibration : float or None
-        Share of the rows of `fit` that make the guarantee. The others fit temperature and
-        penalties; if there is nothing to fit, all rows calibrate. None: `calibrate` will follow.
-    by : None, "class" or "group"
-        Whether the guarantee holds over all rows, for each class, or for each group of rows.
-    allow_empty : bool
-        Whether a set may be empty. If not, each holds at least its row's first label, and
-        calibration makes use of it: a right label that is its row's first is held at every
-        threshold. So sets are shorter than by the textbook rule, which is that of True, and the
-        guarantee is kept just as well.
-    on_unreachable : "raise" or "all"
-        What to do about a guarantee that the calibration rows are too few for: an error, or every
-        label.
-    score_type : "auto", "logits", "proba" or "log_proba"
-    random_state : int, RandomState or None
+    score : ConformityScore
+        Gives each label a level, such as ``LAC()`` or a score of your own.
+    calibrator : Calibrator, optional
+        Turns the levels of calibration rows into thresholds. :class:`Marginal` by default.
+    accuracy : float, default=0.95
+        Accuracy that `predict_set` guarantees unless it is given another one.
+    cost_weight : float, optional
+        If given, `predict_set` uses this lambda of the paper unless it is given an accuracy. Only
+        for scores whose levels are cost weights.
+    temperature : "auto", None or float, default="auto"
+        Temperature of the probabilities that the score sees. "auto" fits it, on rows that are not
+        used for calibration; None leaves scores unchanged.
+    calibration : float or None, default=0.75
+        Fraction of the rows of `fit` that is used for calibration; the others fit the score and
+        the temperature. If there is nothing to fit, all rows calibrate. With None, all rows fit,
+        and `calibrate` must follow.
+    allow_empty : bool, default=False
+        Whether a set may be empty. If not, each set contains at least its row's first label, and
+        calibration makes use of that, so that the accuracy is not exceeded needlessly.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        What the scores are. "auto" decides at fit; see `score_type_`.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the split.
 
     Attributes
     ----------
-    classes_, score_type_
-    score_ : ConformalScore
-        The score with all its parameters, temperature included.
+    score_ : ConformityScore
+        The fitted score.
+    temperature_ : float
+        Temperature in use.
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        What the scores are.
 
     Examples
     --------
     >>> import shortlist as sl
+    >>> from shortlist.conformal import APS, ClassConditional
     >>> data = sl.datasets.gaussian(6000)
-    >>> select, test = data.split(4000)
-    >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
-    >>> sets = model.predict_set(test.posterior, accuracy=0.9)
-    >>> bool(0.87 < sets.accuracy(test.y) < 0.93), sets.guarantee
-    (True, 'accuracy >= 0.9 guaranteed by 3,000 calibration rows')
+    >>> model = sl.ConformalPredictor(APS(), ClassConditional()).fit(data.posterior, data.y)
+    >>> print(model.predict_set(data.posterior[:2], accuracy=0.9).guarantee)
+    accuracy >= 0.9 guaranteed for each class by 4,500 calibration rows
     """
 
-    score_: ConformalScore
+    score_: ConformityScore
+    temperature_: float
+    accuracy: float
+    calibration: float | None
+    temperature: float | str | None
+    allow_empty: bool
+    random_state: object
+    cost_weight: float | None = None
+    _calibration: Calibration | None
+    _feature_names: list[str] | None
+    trains_networks = False
+    _live_parameters: ClassVar[tuple[str, ...]] = ("allow_empty",)
+    """Parameters that may be set after `fit`, but not between calibration and prediction."""
 
     def __init__(
         self,
-        score: str = "lac",
+        score: ConformityScore,
+        calibrator: Calibrator | None = None,
         *,
         accuracy: float = 0.95,
-        randomized: bool = False,
+        cost_weight: float | None = None,
         temperature: float | str | None = "auto",
-        penalty: float | str = "auto",
-        k_reg: int | str = "auto",
         calibration: float | None = 0.75,
-        by: str | None = None,
         allow_empty: bool = False,
-        on_unreachable: str = "raise",
         score_type: str = "auto",
         random_state: object = 0,
     ) -> None:
         self.score = score
+        self.calibrator = calibrator
         self.accuracy = accuracy
-        self.randomized = randomized
+        self.cost_weight = cost_weight
         self.temperature = temperature
-        self.penalty = penalty
-        self.k_reg = k_reg
         self.calibration = calibration
-        self.by = by
         self.allow_empty = allow_empty
-        self.on_unreachable = on_unreachable
         self.score_type = score_type
         self.random_state = random_state
 
-    def _check(self) -> None:
-        super()._check()
-        check_choice(self.score, "score", NAMES)
-        for name in ("temperature", "penalty", "k_reg"):
-            if isinstance(getattr(self, name), str):
-                check_choice(getattr(self, name), name, ("auto",))
+    # What short forms such as SplitConformal override.
 
-    def _learns(self) -> bool:
-        tunes = {"raps": (self.penalty, self.k_reg), "saps": (self.penalty,)}.get(self.score, ())
-        return "auto" in (self.temperature, *tunes)
+    def _make_score(self) -> ConformityScore:
+        """Return the score to fit."""
+        if not isinstance(self.score, ConformityScore):
+            raise ValueError(
+                f"score must be a ConformityScore, such as LAC(); got {self.score!r}. For a name, "
+                f"write SplitConformal({self.score!r})"
+            )
+        score: ConformityScore = clone(self.score)
+        return score
 
-    def _parts(self, rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        if self._learns() or self.calibration is None:
-            return super()._parts(rows)
-        return np.arange(rows), np.arange(rows)
+    def _make_calibrator(self, by: str | None) -> Calibrator:
+        """Return the calibrator to fit; `by`, if given, names another one."""
+        if by is not None:
+            check_by(by)
+            chosen = Marginal() if self.calibrator is None else self.calibrator
+            return CALIBRATORS[by](on_unreachable=chosen.on_unreachable)
+        calibrator: Calibrator = Marginal() if self.calibrator is None else clone(self.calibrator)
+        return calibrator
 
-    def _learn(
-        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
-    ) -> None:
-        score = ConformalScore(
-            self.score,
-            kind,
-            scale_of(self.temperature, ranking, index, kind),
-            penalty=0.0 if self.penalty == "auto" else check_weight(self.penalty, "penalty"),
-            k_reg=0 if self.k_reg == "auto" else check_count(self.k_reg, "k_reg", least=0),
-            randomized=self.randomized,
-            seed=seed_of(self.random_state),
-        )
-        self.score_ = _tuned(
-            score,
-            ranking,
-            index,
-            self.accuracy,
-            PENALTIES if self.penalty == "auto" and self.score in ("raps", "saps") else (),
-            self.k_reg == "auto" and self.score == "raps",
-        )
+    def _current_score(self) -> ConformityScore:
+        """Return the fitted score with the current values of the live parameters."""
+        return self.score_
+
+    def _check_parameters(self) -> None:
+        """Raise if a parameter has an invalid value."""
+        check_probability(self.accuracy, "accuracy")
+        if self.calibration is not None:
+            check_probability(self.calibration, "calibration")
+        if self.cost_weight is not None:
+            check_non_negative(self.cost_weight, "cost_weight")
+        if isinstance(self.temperature, str):
+            check_choice(self.temperature, "temperature", ("auto",))
 
     @property
-    def _tolerance(self) -> float:
-        # The other scores are exact sums, ranks and differences of probabilities.
-        return UNLEARNED if self.score == "lac" else 0.0
+    def conditional_on(self) -> str | None:
+        """What guarantees are conditional on: "class", "group" or None (all rows together)."""
+        return self._make_calibrator(None).conditional_on
 
-    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, AnyLevels]:
-        if ranking.is_whole:
-            if self.score == "lac":
-                return ranking, OwnScores(*self.score_.and_sums(ranking))
-            return ranking, UnsortedLevels(self.score_, ranking)
-        sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
-        return ranking, Levels(self.score_.levels(ranking), sizes)
+    def _learns(self) -> bool:
+        """Return whether a fit learns anything from its rows."""
+        return self.temperature == "auto" or self._make_score().needs_fit()
 
-    def _name(self) -> str:
-        return self.score
+    def _split(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return which rows a fit learns from, and which it calibrates with."""
+        if self._learns() or self.calibration is None:
+            return hold_out(n_rows, self.calibration, resolve_seed(self.random_state))
+        return np.arange(n_rows), np.arange(n_rows)
+
+    # Fitting
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the score and calibrate.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that the classifier was not trained on.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, for scores that use them.
+        classes : array-like, optional
+            Names of the score columns. Rows with another label are not learned from, and count
+            as misses in the calibration.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        # If columns are named, other labels are of classes that the classifier does not know.
+        unknown = "raise" if classes is None else "miss"
+        ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
+        self._feature_names = column_names(features)
+        x = self._check_features(features, ranking)
+        codes = None if groups is None else group_codes(groups, len(ranking))
+        if self.conditional_on == "group" and codes is None and self.calibration is not None:
+            raise ValueError('by = "group" needs the group of each row: fit(..., groups=...)')
+        learning, held_out = self._split(len(ranking))
+        known = (index >= 0).cpu().numpy()
+        learning = learning if known.all() else learning[known[learning]]
+        at = row_index(learning, len(ranking), ranking.device)
+        learned = _part(ranking, learning)
+        scale = resolve_scale(self.temperature, learned, index[at], score_type)
+        score = self._make_score()
+        score.fit(learned.with_scale(score_type, scale), index[at], _rows_of(x, learning))
+        self.score_, self.temperature_, self._calibration = score, 1 / scale, None
+        self.score_type_ = score_type
+        if len(held_out):
+            at = row_index(held_out, len(ranking), ranking.device)
+            kept = None if codes is None else (codes[0][held_out], codes[1])
+            held = _part(ranking, held_out)
+            self._calibrate(held, index[at], _rows_of(x, held_out), kept, n_given=len(ranking))
+        self._training_rows = TrainingRows(learned) if self._learns() else None
+        self._finalize_fit(ranking, score_type)
+        return self
+
+    def calibrate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Calibrate with these rows, in place of those that `fit` kept aside.
+
+        Neither the classifier nor `fit` may have seen them.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the calibration rows.
+        y : array-like of shape (n_rows,)
+            Labels. One of an unknown class counts as a miss.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        ranking, index = self._validate_labelled(scores, y, unknown="miss")
+        x = self._check_features(features, ranking)
+        codes = None if groups is None else group_codes(groups, len(ranking))
+        self._warn_if_trained_on(ranking)
+        self._calibrate(ranking, index, x, codes)
+        return self
+
+    def _calibrate(
+        self,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        groups: tuple[NDArray[np.int64], list[object]] | None,
+        n_given: int | None = None,
+    ) -> None:
+        levels = self._lowest_levels(ranking, index, features)
+        order, n_choosing = self._calibration_order(len(ranking), ranking.depth)
+        choosing = order[:n_choosing]
+        self._calibration = Calibration(
+            levels=levels[order],
+            y=index.cpu().numpy()[order],
+            groups=None if groups is None else groups[0][order],
+            group_names=[] if groups is None else groups[1],
+            n_given=n_given,
+            schema=RowSchema.of(ranking),
+            n_choosing=n_choosing,
+            exhaustive=self._is_exhaustive(ranking),
+            parameters=self._level_parameters(),
+            **self._size_table(levels[choosing], ranking[choosing], _rows_of(features, choosing)),
+        )
+
+    def _is_exhaustive(self, ranking: Ranking) -> bool:
+        return self._current_score().is_exhaustive(ranking) and not ranking.open_classes
+
+    def _level_parameters(self) -> dict[str, object]:
+        return {name: copy.deepcopy(getattr(self, name)) for name in self._live_parameters}
+
+    def _lowest_levels(
+        self, ranking: Ranking, index: Tensor, features: Matrix | None
+    ) -> NDArray[np.float64]:
+        """Return levels of the labels of calibration rows, as low as rounding may make them.
+
+        Prediction computes a level again, in another batch, type, thread or device, which round
+        differently. Let ``s(row)`` be a lower bound of all computations of a row's level. The
+        numbers returned are at most ``s`` of the calibration rows, so a threshold derived from
+        them is at most one derived from ``s``, which the ``s`` of a new row, and therefore its
+        level, reaches with the requested accuracy. A label that no set can contain (index -1)
+        has the level minus infinity.
+        """
+        score = self._current_score()
+        levels = label_levels(self._blocks(ranking, features), index.clamp(min=0), lowest=True)
+        levels = score.lower(levels, max(score.rounding, ranking.rounding))
+        return torch.where(index < 0, -torch.inf, levels).cpu().numpy()
+
+    def _calibration_order(self, rows: int, depth: int) -> tuple[NDArray[np.intp], int]:
+        """Return calibration rows in random order, and how many of them choose by mean size."""
+        rng = np.random.default_rng([resolve_seed(self.random_state), rows])
+        return rng.permutation(rows), min((rows + 1) // 2, max(1000, CHOOSING_VALUES // depth))
+
+    def _size_table(
+        self, levels: NDArray[np.float64], ranking: Ranking, features: Matrix | None
+    ) -> dict[str, Any]:
+        """Return thresholds and their mean sizes on the rows that choose."""
+        # At infinity a set contains only its mandatory label.
+        thresholds = np.unique([*levels[levels > -np.inf], np.inf])[::-1].copy()
+        sizes = mean_sizes(self._blocks(ranking, features), thresholds)
+        return {"thresholds": thresholds, "mean_sizes": sizes}
+
+    def _blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
+        """Yield rankings and levels of all rows, a block at a time."""
+        score = self._current_score()
+        ranking = ranking.with_scale(self.score_type_, 1 / self.temperature_)
+        for rows in ranking.blocks(score.block_elements):
+            x = None if features is None else features[rows]
+            part = ranking[rows]
+            # One type for all, so that float64 rows are ranked as their float32 copies are.
+            part = part.with_precision("float32") if part.precision == "float32" else part
+            ranked = score.rerank(part, x)
+            levels = score.nested_levels(ranked, x).within(ranked.listed())
+            yield rows, ranked, levels if self.allow_empty else levels.never_empty()
+
+    # Operating points
+
+    @property
+    def n_calibration(self) -> int:
+        """Number of calibration rows; 0 if the predictor is not calibrated."""
+        calibration = getattr(self, "_calibration", None)
+        return 0 if calibration is None else len(calibration)
+
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set is a prefix of one ranking of the row's labels."""
+        return self.conditional_on != "class"
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the score is tuned for one accuracy."""
+        score = self._make_score()
+        return score.needs_fit() and "accuracy" in score.get_params()
+
+    def check_reachable(self, accuracy: float) -> None:
+        """Raise if the calibration rows cannot guarantee an accuracy; do nothing without any."""
+        if self.is_calibrated:
+            self.thresholds(accuracy=accuracy)
+
+    def _require_calibration(self) -> Calibration:
+        calibration: Calibration | None = getattr(self, "_calibration", None)
+        if calibration is None:
+            raise ValueError(
+                f"this {type(self).__name__} is not calibrated, and can guarantee no accuracy; fit "
+                "it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
+            )
+        for name, before in calibration.parameters.items():
+            now = getattr(self, name)
+            if not (now is before or np.array_equal(now, before)):
+                raise ValueError(
+                    f"{name} = {now!r}, but it was {before!r} at calibration; call "
+                    "calibrate(scores, y) again"
+                )
+        return calibration
+
+    def thresholds(
+        self,
+        *,
+        accuracy: float | None = None,
+        delta: float | None = None,
+        mean_size: float | None = None,
+        cost_weight: float | None = None,
+        by: str | None = None,
+    ) -> Thresholds:
+        """Return the thresholds of an operating point, with their guarantee.
+
+        Parameters
+        ----------
+        accuracy, delta, mean_size, cost_weight, by
+            The operating point, as in `predict_set`.
+
+        Returns
+        -------
+        Thresholds
+        """
+        goals = {"accuracy": accuracy, "mean_size": mean_size, "cost_weight": cost_weight}
+        given = [f"{name} = {value!r}" for name, value in goals.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)}: only one can be chosen")
+        weight = self.cost_weight if not given else cost_weight
+        if weight is not None:
+            return self._at_cost_weight(weight, delta, by)
+        if mean_size is not None:
+            if by is not None:
+                raise ValueError(f"mean_size = {mean_size!r} is for all rows alike; leave by out")
+            level = 0.05 if delta is None else delta
+            return self._require_calibration().at_mean_size(mean_size, level, self._classes.n)
+        check_delta(delta)
+        check_by(by)
+        wanted = check_probability(self.accuracy if accuracy is None else accuracy, "accuracy")
+        calibration = self._require_calibration()
+        calibrator = self._make_calibrator(by)
+        fitted = calibration.fit(calibrator, self._classes.array().tolist())
+        try:
+            return fitted.threshold(wanted, delta)
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}{self._advice(calibration)}") from None
+
+    def _advice(self, calibration: Calibration) -> str:
+        """Return what else could be done about an accuracy that cannot be guaranteed."""
+        kept = ""
+        if calibration.n_given is not None:
+            kept = f" (fit kept {len(calibration):,} of {calibration.n_given:,})"
+        if bool((calibration.y < 0).any()):
+            return kept  # Even the set of all classes would miss labels of unknown ones.
+        own = "on_unreachable" in self.get_params(deep=False)
+        how = "set_params(on_unreachable=" if own else "calibrator=Marginal(on_unreachable="
+        return f'{kept}; or every label, with {how}"all")'
+
+    def _at_cost_weight(self, weight: float, delta: float | None, by: str | None) -> Thresholds:
+        if not self.score_.levels_are_cost_weights:
+            raise ValueError(
+                f"cost_weight = {weight!r}, but the levels of {type(self.score_).__name__} are not "
+                "cost weights; give an accuracy or a mean_size"
+            )
+        if delta is not None or by is not None:
+            raise ValueError("cost_weight guarantees no accuracy; delta and by go with accuracy")
+        value = torch.tensor(check_non_negative(weight, "cost_weight"), dtype=torch.float64)
+        return Thresholds(value, Guarantee("none", operating_point=f"cost_weight = {weight:g}"))
+
+    # Prediction
 
     def predict_set(
         self,
@@ -173,60 +470,273 @@ class SplitConformal(NestedSelector):
         accuracy: float | None = None,
         delta: float | None = None,
         mean_size: float | None = None,
+        cost_weight: float | None = None,
         by: str | None = None,
         groups: ArrayLike | None = None,
     ) -> PredictionSets:
-        """The prediction set of each row, at any level, without another calibration.
+        """Return the prediction set of each row, at any operating point, without another fit.
 
         Parameters
         ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
         accuracy : float, optional
-            P(label in set) is at least this, for rows exchangeable with the calibration rows.
+            Probability that a set contains the label, at least, for rows exchangeable with the
+            calibration rows.
         delta : float, optional
-            Ask for more: with probability 1 - delta over the draw of the calibration rows, the
-            accuracy on all new rows is at least `accuracy`.
+            With probability ``1 - delta`` over the draw of the calibration rows, the accuracy on
+            new rows is at least `accuracy`. By default the guarantee is on average over it.
         mean_size : float, optional
-            Instead of an accuracy: aim at sets of this mean size (Denis and Hebiri, for "lac").
-            `guarantee` says which accuracy is certified.
-        by, groups
-            "class" or "group" (with the group of each row): the guarantee for each of them, one by
-            one (with `delta`, not for all of them at once).
+            Target mean set size, instead of an accuracy. It is met on the calibration rows that
+            choose the threshold; the guarantee says which accuracy the other ones certify.
+        cost_weight : float, optional
+            The paper's lambda: the cost of a unit of size in units of accuracy. No accuracy is
+            guaranteed. Only for scores whose levels are cost weights.
+        by : {"class", "group"}, optional
+            Guarantee the accuracy for each class or group, one by one.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for ``by="group"``.
+
+        Returns
+        -------
+        PredictionSets
+            Sets, with their guarantee.
+
+        Raises
+        ------
+        UnreachableError
+            If the accuracy cannot be guaranteed with the calibration rows.
         """
-        ranking, x = self._rows(scores, features)
-        point = self._operating_point(accuracy, delta, mean_size, by)
+        ranking, x = self._validate_rows(scores, features)
+        point = self.thresholds(
+            accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by
+        )
         return self._predict(ranking, x, [point], groups)[0]
 
+    def predict_sets(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+        delta: float | None = None,
+        by: str | None = None,
+        groups: ArrayLike | None = None,
+    ) -> list[PredictionSets]:
+        """Return the sets at several accuracies, much faster than one call for each.
 
-def _tuned(
-    score: ConformalScore,
-    ranking: Ranking,
-    index: Tensor,
-    accuracy: float,
-    penalties: tuple[float, ...],
-    tune_k: bool,
-) -> ConformalScore:
-    """The penalties with the shortest sets at an accuracy, on these rows."""
-    if not penalties and not tune_k:
-        return score
-    every = math.ceil(len(ranking) / TUNING_ROWS)
-    ranking, index = ranking[::every], index[::every]
-    rank = ranking.rank_of(index)
-    starts = [score.k_reg]
-    if tune_k:  # the paper's choice, the size that fixed top-k needs, and smaller ones
-        top_k = float(torch.quantile(rank.clamp(max=ranking.depth), accuracy)) + 1
-        starts = sorted({0, 1, 2, 5, round(top_k / 2), round(top_k)})
-    tried = [
-        replace(score, penalty=penalty, k_reg=start)
-        for penalty, start in itertools.product(penalties or (score.penalty,), starts)
-    ]
-    return min(tried, key=lambda one: _mean_size(one, ranking, rank, accuracy))
+        Each guarantee holds by itself, not all of them at once.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+        accuracies : sequence of float
+            Accuracies to guarantee.
+        delta, by, groups
+            As in `predict_set`.
+
+        Returns
+        -------
+        list of PredictionSets
+            Sets at each accuracy.
+        """
+        ranking, x = self._validate_rows(scores, features)
+        if np.ndim(accuracies) != 1:
+            raise ValueError(f"accuracies must be a list of numbers; got {accuracies!r}")
+        points = [self.thresholds(accuracy=a, delta=delta, by=by) for a in accuracies]
+        return self._predict(ranking, x, points, groups) if points else []
+
+    def _predict(
+        self,
+        ranking: Ranking,
+        features: Tensor | None,
+        points: Sequence[Thresholds],
+        groups: ArrayLike | None,
+    ) -> list[PredictionSets]:
+        if any(point.guarantee for point in points):
+            ranking = self._require_calibration().schema.match(ranking)
+        return predict_sets(ranking, self._blocks(ranking, features), points, groups)
+
+    def accepted_rows(self) -> AcceptedRows:
+        """Return what kind of rows the model accepts: that of the calibration rows."""
+        if not self.is_calibrated:
+            return AcceptedRows()
+        schema = self._require_calibration().schema
+        return AcceptedRows(schema.dense, schema.depth, 1 if schema.dense else schema.lengths[1])
+
+    def onnx_sets(self, graph: Any, point: Any) -> Any:
+        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        return graph.conformal_sets(self, self._current_score(), 1 / self.temperature_, point)
+
+    def evaluate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+    ) -> list[Outcomes | None]:
+        """Return hits and sizes at many guaranteed accuracies; see `SetPredictor.evaluate`.
+
+        Levels are computed once, for all accuracies.
+        """
+        if self.conditional_on is not None or not self.is_calibrated:
+            return super().evaluate(scores, y, features, accuracies=accuracies)
+        thresholds = np.full(len(accuracies), np.nan)
+        for i, accuracy in enumerate(accuracies):
+            with suppress(UnreachableError):
+                thresholds[i] = float(self.thresholds(accuracy=accuracy).values)
+        ranking, index = self._validate_labelled(scores, y)
+        ranking = self._require_calibration().schema.match(ranking)
+        x = self._check_features(features, ranking)
+        asked = torch.from_numpy(thresholds[~np.isnan(thresholds)]).to(ranking.device)
+        parts = []
+        for rows, ranked, levels in self._blocks(ranking, x):
+            own = levels.of_labels(ranked, index[rows]).to(torch.float64)
+            parts.append((own[:, None] >= asked, levels.sizes_at_each(asked)))
+        hits, sizes = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+        every = np.isneginf(asked.cpu().numpy())  # All classes, ranked or not.
+        hits[:, every], sizes[:, every] = True, ranking.n_classes
+        columns = iter(zip(hits.T, sizes.T, strict=True))
+        return [None if np.isnan(q) else Outcomes(*next(columns)) for q in thresholds]
+
+    def _prefix_rankings(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> Iterator[tuple[slice, Ranking]]:
+        for rows, ranked, _ in self._blocks(ranking, features):
+            yield rows, ranked
+
+    def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
+        """Return the conformal p-value of every label.
+
+        A label is in the set of guaranteed accuracy ``1 - alpha`` if and only if its p-value
+        exceeds alpha. This is the marginal guarantee, whatever the calibrator. The p-value of a
+        row's first label is 1 unless ``allow_empty=True``. If some labels can be in no set, as with
+        candidates, sets may contain more labels than that, unless ``on_unreachable="all"``; see
+        :func:`shortlist.conformal.listed_rank`.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+
+        Returns
+        -------
+        array of shape (n_rows, n_classes)
+            p-values.
+        """
+        ranking, x = self._validate_rows(scores, features)
+        calibration = self._require_calibration()
+        ranking = calibration.schema.match(ranking)
+        levels = np.sort(calibration.levels)
+        unranked = float(p_values(levels, np.array([-np.inf]))[0])
+        shape = (len(ranking), ranking.n_classes)
+        table = torch.full(shape, unranked, dtype=torch.float64, device=ranking.device)
+        for rows, ranked, nested in self._blocks(ranking, x):
+            labels, _ = ranked.top(ranked.depth)
+            asked = nested.by_rank(ranked.depth).to(torch.float64).cpu().numpy()
+            values = torch.from_numpy(p_values(levels, asked)).to(ranking.device)
+            listed = labels >= 0
+            at = torch.arange(len(labels), device=labels.device)[:, None].expand_as(labels)
+            table[rows][at[listed], labels[listed].to(torch.int64)] = values[listed]
+        return to_array_type(table, ranking.array_type)
+
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """Return accuracy and mean size at every threshold that matters, on labelled rows.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that are used neither to fit nor to calibrate.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+
+        Returns
+        -------
+        Frontier
+        """
+        ranking, index = self._validate_labelled(scores, y)
+        x = self._check_features(features, ranking)
+        blocks: Iterable[Block] = self._blocks(ranking, x)
+        if len(ranking) * ranking.depth <= BAND_VALUES:
+            blocks = list(blocks)
+        own = label_levels(blocks, index)
+        rising = np.sort(own.cpu().numpy())
+        thresholds = _frontier_thresholds(rising)
+        hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
+        blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
+        points = hits / len(rising), mean_sizes(blocks, thresholds), thresholds
+        rows = None
+        if len(rising) * len(thresholds) <= BAND_VALUES:
+            asked = torch.from_numpy(thresholds).to(ranking.device)
+            blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
+            sizes = [levels.sizes_at_each(asked) for _, _, levels in blocks]
+            rows = (own[:, None] >= asked).cpu().numpy(), torch.cat(sizes).cpu().numpy()
+        parameter = "cost_weight" if self.score_.levels_are_cost_weights else "threshold"
+        return Frontier(*points, parameter, self._display_name(), rows=rows)
+
+    def _validate_rows(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None
+    ) -> tuple[Ranking, Tensor | None]:
+        """Return rows to predict, validated."""
+        ranking = self._validate_scores(scores)
+        return ranking, self._check_features(features, ranking)
+
+    def _check_features(self, features: ArrayLike | None, ranking: Ranking) -> Tensor | None:
+        """Return the features of rows, with the columns of a frame in the order of fit."""
+        if features is None:
+            return None
+        matched = match_columns(features, getattr(self, "_feature_names", None), "features")
+        return as_features(matched, rows=len(ranking))
+
+    def _display_name(self) -> str:
+        return self.score_.name or type(self.score_).__name__
 
 
-def _mean_size(score: ConformalScore, ranking: Ranking, rank: Tensor, accuracy: float) -> float:
-    """The mean size of never-empty sets that hold their label in a share `accuracy` of rows."""
-    levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
-    sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
-    nested = Levels(levels, sizes).within(ranking.listed()).never_empty()
-    own = nested.of_rank(rank).sort().values
-    at = own[max(quantile_rank(len(own), accuracy), 1) - 1]
-    return float(nested.sizes_at(at).to(torch.float64).mean())
+def hold_out(
+    n_rows: int, fraction: float | None, seed: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Split rows at random into rows to learn from, and a fraction to calibrate with.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in hold_out(5, 0.4, seed=0)]
+    [[0, 1, 3], [2, 4]]
+    """
+    if fraction is None:
+        return np.arange(n_rows), np.arange(0)
+    order = np.random.default_rng(seed).permutation(n_rows)
+    held_out = min(max(1, round(fraction * n_rows)), n_rows - 1)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def _part(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
+    """Return some of the rows, in order; not a copy if they are all."""
+    return ranking if len(rows) == len(ranking) else ranking[rows]
+
+
+def _rows_of(features: Matrix | None, rows: NDArray[np.intp]) -> Matrix | None:
+    if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
+        return features
+    return take_rows(features, torch.from_numpy(rows).to(features.device))
+
+
+def _frontier_thresholds(rising: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return at most a few hundred decreasing thresholds, densest where few labels are missed."""
+    finite = rising[rising > -np.inf]
+    if not len(finite):
+        return np.array([np.inf])
+    missed = np.concatenate([np.linspace(0, 1, 200), np.geomspace(1 / len(finite), 1, 300)])
+    picked = np.unique((missed * (len(finite) - 1)).round().astype(np.int64))
+    return np.unique(finite[picked])[::-1].copy()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from shortlist._utils.arrays import ArrayLike, check_count
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_count
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
+from shortlist.guarantee import Guarantee
 from shortlist.predictors.base import SetPredictor, as_family, frontier_of_choices
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_GUARANTEE, PredictionSets
+from shortlist.sets import PredictionSets
 
 
 class FixedSelector(SetPredictor):
@@ -33,6 +37,7 @@ class FixedSelector(SetPredictor):
     """
 
     family_: Family
+    trains_networks = False
 
     def __init__(
         self, family: Family | None = None, index: int = 0, *, score_type: str = "auto"
@@ -59,8 +64,13 @@ class FixedSelector(SetPredictor):
         self._finalize_fit(ranking, kind)
         return self
 
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set is a prefix of the row's ranking."""
+        return self.family_.nested
+
     def _member(self, family: Family) -> int:
-        if check_count(self.index, "index", least=0) >= len(family):
+        if check_count(self.index, "index", minimum=0) >= len(family):
             raise ValueError(
                 f"index = {self.index}, but {family} has {len(family)} members, counted from 0"
             )
@@ -70,17 +80,29 @@ class FixedSelector(SetPredictor):
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
         """The set of the one member."""
-        ranking = self._ranking(scores)
+        ranking = self._validate_scores(scores)
         member = self._member(self.family_)
         choice = torch.full((len(ranking),), member, device=ranking.device)
-        guarantee = f"member {member} of {self.family_}; {NO_GUARANTEE}"
-        return self.family_.select(ranking, choice, guarantee=guarantee)
+        return self.family_.select(ranking, choice, guarantee=self._guarantee())
+
+    def onnx_sets(self, graph: Any, point: Any) -> Any:
+        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        point.check(self)
+        member = self._member(self.family_)
+        metadata = {"operating_point": {"member": member}}
+        return graph.member_sets(
+            self.family_, member, self.score_type_, self._guarantee(), metadata
+        )
+
+    def _guarantee(self) -> Guarantee:
+        point = f"member {self._member(self.family_)} of {self.family_}"
+        return Guarantee("none", operating_point=point)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """Every member of the family in turn."""
-        ranking, index = self._labelled(scores, y)
+        ranking, index = self._validate_labelled(scores, y)
         members = range(len(self.family_))
         choices = [torch.full((len(ranking),), k, device=ranking.device) for k in members]
         return frontier_of_choices(

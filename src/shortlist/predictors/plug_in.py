@@ -1,51 +1,195 @@
-"""The Bayes rule with estimated probabilities."""
+"""The plug-in rule: the Bayes rule with estimated probabilities."""
 
 from __future__ import annotations
+
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, check_choice, check_weight
-from shortlist._utils.ordering import first_label
-from shortlist.conformal.envelope import slopes
-from shortlist.conformal.levels import Levels
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.ordering import top_label
+from shortlist._utils.out_of_core import Matrix
+from shortlist._utils.validation import check_choice, check_non_negative
+from shortlist.conformal.calibrators import CALIBRATORS, Calibrator, check_by
+from shortlist.conformal.envelope import bucket_masses, cost_steps, slopes
+from shortlist.conformal.levels import Levels, NestedLevels
+from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
-from shortlist.learning.temperature import scale_of
+from shortlist.guarantee import Guarantee
 from shortlist.predictors.base import as_family, frontier_of_choices
-from shortlist.predictors.cost_weighted import PricedSelector, bucket_masses
+from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType, sorted_log_proba
-from shortlist.sets import NO_GUARANTEE, PredictionSets
+from shortlist.ranking.probabilities import sorted_log_proba
+from shortlist.sets import PredictionSets
 
 
-class PlugInSelector(PricedSelector):
-    """The set with the smallest expected loss, if the classifier's probabilities were the truth.
-
-    Chooses `argmin_k P(y not in g_k(x)) + cost_weight * cost(|g_k(x)|)` with probabilities that
-    are scaled by one temperature: the Bayes rule of the paper's appendix, any family, any cost;
-    ties go to the larger set. With top-k sets of every size and cost "linear" it is LAC.
+class PlugInScore(ConformityScore):
+    """Score a label by the largest lambda at which the plug-in rule's set contains it.
 
     Parameters
     ----------
     family : Family, optional
-        What to choose from. Default: top-k of every size.
-    cost : "log", "linear", a table by size, or a function of the size
-    cost_weight : float or None
-        Lambda, used by `predict_set` unless it is told otherwise; None: `accuracy` is.
-    temperature : "auto", None or float
-        "auto" is fitted; None leaves the scores as they are.
-    accuracy, calibration, by, allow_empty, on_unreachable
-        The guarantee, as in `Shortlister`; `calibration=None` keeps no rows for it.
-    score_type : "auto", "logits", "proba" or "log_proba"
-    random_state : int, RandomState or None
+        What to choose from. Top-k of every size by default.
+    cost : {"log", "linear"}, sequence or callable, default="linear"
+        Cost of a size.
 
     Attributes
     ----------
-    classes_, score_type_, family_
+    family_ : Family
+        The family in use.
+    """
+
+    name = "plug-in"
+    levels_are_cost_weights = True
+    family_: Family
+
+    def __init__(self, family: Family | None = None, cost: Cost = "linear") -> None:
+        self.family = family
+        self.cost = cost
+
+    def needs_fit(self) -> bool:
+        """Return whether the members of the family depend on data."""
+        return self.family is not None and self.family.needs_fit
+
+    def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
+        """Fit the family, if its members depend on data.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to fit on.
+        y : Tensor of shape (n_rows,)
+            Label indices.
+        features : matrix, optional
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        family = as_family(self.family, TopK.dense(ranking.depth))
+        family.check(ranking)
+        cost_table(self.cost, family.possible_sizes(ranking))
+        self.family_ = family.fitted(ranking, y, ranking.score_type)
+        return self
+
+    def is_exhaustive(self, ranking: Ranking) -> bool:
+        """Return whether the largest set of a row contains every class."""
+        return self.family_.is_exhaustive(ranking)
+
+    def lower(self, levels: Tensor, rounding: float) -> Tensor:
+        """Return levels that no other computation of the same levels falls below."""
+        return levels * (1 - rounding)
+
+    def levels(self, ranking: Ranking, features: Tensor | None = None) -> Tensor:
+        """Return the level of each label, in the order of the ranking.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to score.
+        features : Tensor, optional
+            Ignored.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, depth)
+            Levels, non-increasing along each row.
+        """
+        return self.nested_levels(ranking, features).by_rank(ranking.depth)
+
+    def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
+        """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
+        self.check_nested()
+        # In float64, so that a probability that ties with lambda still does.
+        wide = ranking.with_precision("float64")
+        log_p = sorted_log_proba(wide, ranking.score_type, ranking.depth, ranking.scale)
+        fixed = self.family_.fixed_sizes(ranking)
+        if fixed is not None:
+            sizes = torch.tensor(fixed, device=ranking.device)
+            gains = bucket_masses(log_p, fixed)
+        else:
+            sizes = self.family_.sizes_of(ranking)
+            p = log_p[:, :-1].to(torch.float64).exp()
+            total = torch.nn.functional.pad(p.cumsum(dim=1), (1, 0))
+            total = total.gather(1, sizes.to(torch.int64))
+            gains = torch.diff(total, dim=1, prepend=torch.zeros_like(total[:, :1])).clamp_(min=0)
+        return Levels(slopes(gains, cost_steps(self.cost, sizes)), sizes)
+
+    def check_nested(self) -> None:
+        """Raise if the sets of the family are not nested."""
+        if not self.family_.nested:
+            raise ValueError(
+                f"the sets of {self.family_} are not nested, so no threshold guarantees an "
+                "accuracy for them; choose by cost_weight"
+            )
+
+    def choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
+        """Return the best member for each lambda, also of families that are not nested."""
+        log_p = sorted_log_proba(ranking, ranking.score_type, ranking.depth, ranking.scale)
+        labels, _ = ranking.top(ranking.depth)
+        at = torch.where(labels >= 0, labels, ranking.n_classes).to(torch.int64)
+        p = log_p.new_zeros((len(ranking), ranking.n_classes + 1), dtype=torch.float64)
+        p.scatter_(1, at, log_p[:, :-1].to(torch.float64).exp())
+        hits = p.new_zeros((len(ranking), len(self.family_)))
+        for label in range(ranking.n_classes):
+            index = torch.full((len(ranking),), label, device=ranking.device)
+            hits += p[:, label, None] * self.family_.hits_of(ranking, index)
+        sizes = self.family_.sizes_of(ranking).to(torch.int64)
+        costs = cost_table(self.cost, torch.unique(sizes).tolist()).to(ranking.device)[sizes]
+        return [top_label(hits - weight * costs) for weight in weights]
+
+    def onnx_nested_levels(self, rows: Any) -> tuple[Any, Any]:
+        """Return levels and sizes in a graph; see `ConformityScore.onnx_nested_levels`."""
+        sizes, members = rows.sizes_of(self.family_), len(self.family_)
+        self.check_nested()
+        p = rows.log_proba(rows.depth, precise=True)[:, :-1].exp()
+        largest = self.family_.max_size(rows.depth)
+        return rows.proba_slopes(p, self.cost, sizes, members, largest), sizes
+
+
+class PlugInSelector(ConformalPredictor):
+    """The set with the smallest expected loss, if the classifier's probabilities were true.
+
+    The rule chooses ``argmin_k P(y not in g_k(x)) + cost_weight * cost(|g_k(x)|)``, with
+    probabilities that are scaled by one temperature. It is the Bayes rule of the paper's appendix,
+    for any family and any cost; ties go to the larger set. With top-k sets of every size and cost
+    "linear" it is LAC.
+
+    Parameters
+    ----------
+    family : Family, optional
+        What to choose from. Top-k of every size by default.
+    cost : {"log", "linear"}, sequence or callable, default="linear"
+        Cost of a size: a name, a table by size, or a function of the size.
+    cost_weight : float or None, default=0.05
+        Lambda, used by `predict_set` unless it is given another goal. With None, `accuracy` is
+        used.
+    temperature : "auto", None or float, default="auto"
+        Temperature of the probabilities. "auto" fits it; None leaves scores unchanged.
+    accuracy : float, default=0.95
+        Accuracy that `predict_set` guarantees if `cost_weight` is None.
+    calibration : float or None, default=None
+        Fraction of the rows of `fit` that is used for calibration. None keeps no rows for it.
+    by, allow_empty, on_unreachable
+        The guarantee, as in :class:`Shortlister`.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        What the scores are. "auto" decides at fit; see `score_type_`.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the split.
+
+    Attributes
+    ----------
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        What the scores are.
     temperature_ : float
+        Temperature in use.
 
     Examples
     --------
@@ -55,8 +199,8 @@ class PlugInSelector(PricedSelector):
     [[0, 1], [0]]
     """
 
-    family_: Family
-    temperature_: float
+    score_: PlugInScore
+    _live_parameters = ("allow_empty", "cost")
 
     def __init__(
         self,
@@ -85,53 +229,35 @@ class PlugInSelector(PricedSelector):
         self.score_type = score_type
         self.random_state = random_state
 
-    def _check(self) -> None:
-        super()._check()
-        if self.cost_weight is not None:
-            check_weight(self.cost_weight)
-        if isinstance(self.temperature, str):
-            check_choice(self.temperature, "temperature", ("auto",))
+    def _make_score(self) -> PlugInScore:
+        return PlugInScore(self.family, self.cost)
 
-    def _learns(self) -> bool:
-        return self.temperature == "auto" or self._family_met_data
+    def _make_calibrator(self, by: str | None) -> Calibrator:
+        return CALIBRATORS[self.by if by is None else by](on_unreachable=self.on_unreachable)
 
-    def _learn(
-        self, ranking: Ranking, index: Tensor, kind: ScoreType, features: Tensor | None
-    ) -> None:
-        family = as_family(self.family, TopK.dense(ranking.depth))
-        family.check(ranking)
-        cost_table(self.cost, family.possible_sizes(ranking))
-        temperature = 1 / scale_of(self.temperature, ranking, index, kind)
-        self.family_ = family.fitted(ranking, index, kind)
-        self._family_met_data = self.family_ is not family
-        self.temperature_, self._kind = temperature, kind
+    def _current_score(self) -> PlugInScore:
+        self.score_.cost = self.cost
+        return self.score_
 
-    def _exhaustive(self, ranking: Ranking) -> bool:
-        largest = self.family_.k[-1] if isinstance(self.family_, TopK) else 0
-        return ranking.is_whole and largest == ranking.n_classes
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_by(self.by)
+        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
 
-    def _levels(self, ranking: Ranking, features: Tensor | None) -> tuple[Ranking, Levels]:
-        if not self.family_.nested:
-            raise ValueError(
-                f"the sets of {self.family_} are not nested, and no threshold makes a guarantee "
-                "for them; choose by cost_weight"
-            )
-        # In float64, so that a probability that ties with lambda still does.
-        wide = ranking.with_precision("float64")
-        log_p = sorted_log_proba(wide, self._kind, ranking.depth, 1 / self.temperature_)
-        if isinstance(self.family_, TopK) and ranking.is_dense:
-            sizes = torch.tensor(self.family_.k, device=ranking.device)
-            gains = bucket_masses(log_p, self.family_.k)
-        else:
-            sizes = self.family_.sizes_of(ranking)
-            p = log_p[:, :-1].to(torch.float64).exp()
-            total = torch.nn.functional.pad(p.cumsum(dim=1), (1, 0))
-            total = total.gather(1, sizes.to(torch.int64))
-            gains = torch.diff(total, dim=1, prepend=torch.zeros_like(total[:, :1])).clamp_(min=0)
-        return ranking, Levels(slopes(gains, self._prices(sizes)), sizes)
+    @property
+    def family_(self) -> Family:
+        """The family in use."""
+        return self.score_.family_
 
-    def _name(self) -> str:
-        return "plug-in"
+    @property
+    def can_calibrate(self) -> bool:
+        """Whether the sets are nested, so that a threshold can guarantee an accuracy."""
+        return self.family_.nested
+
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set is a prefix of one ranking of the row's labels."""
+        return self.family_.nested and super().sets_are_prefixes
 
     def predict_set(
         self,
@@ -145,10 +271,15 @@ class PlugInSelector(PricedSelector):
         by: str | None = None,
         groups: ArrayLike | None = None,
     ) -> PredictionSets:
-        ranking = self._ranking(scores)
+        """Return the prediction set of each row; see `ConformalPredictor.predict_set`."""
+        ranking = self._validate_scores(scores)
+        weight = self.cost_weight if cost_weight is None else cost_weight
+        chosen_otherwise = accuracy is not None or mean_size is not None or weight is None
+        if chosen_otherwise:
+            self.score_.check_nested()
         if self.family_.nested:
             return super().predict_set(
-                scores,
+                ranking,
                 features,
                 accuracy=accuracy,
                 delta=delta,
@@ -157,36 +288,25 @@ class PlugInSelector(PricedSelector):
                 by=by,
                 groups=groups,
             )
-        weight = self.cost_weight if cost_weight is None else cost_weight
-        if accuracy is not None or mean_size is not None or weight is None:
-            self._levels(ranking, None)  # says why this cannot be
         assert weight is not None
-        guarantee = f"cost_weight = {weight:g}; {NO_GUARANTEE}"
-        choice = self._choices(ranking, [check_weight(weight)])[0]
+        guarantee = Guarantee("none", operating_point=f"cost_weight = {weight:g}")
+        choice = self._choices(ranking, [check_non_negative(weight, "cost_weight")])[0]
         return self.family_.select(ranking, choice, guarantee=guarantee)
 
+    # The graph is that of all conformal predictors: only nested families can be exported.
+    onnx_sets = ConformalPredictor.onnx_sets
+
     def _choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
-        """The best member of each row for each lambda, of sets that need not be nested."""
-        log_p = sorted_log_proba(ranking, self._kind, ranking.depth, 1 / self.temperature_)
-        labels, _ = ranking.top(ranking.depth)
-        at = torch.where(labels >= 0, labels, ranking.n_classes).to(torch.int64)
-        p = log_p.new_zeros((len(ranking), ranking.n_classes + 1), dtype=torch.float64)
-        p.scatter_(1, at, log_p[:, :-1].to(torch.float64).exp())
-        hits = p.new_zeros((len(ranking), len(self.family_)))
-        for label in range(ranking.n_classes):
-            index = torch.full((len(ranking),), label, device=ranking.device)
-            hits += p[:, label, None] * self.family_.hits_of(ranking, index)
-        sizes = self.family_.sizes_of(ranking).to(torch.int64)
-        costs = cost_table(self.cost, torch.unique(sizes).tolist()).to(ranking.device)[sizes]
-        return [first_label(hits - weight * costs) for weight in weights]
+        scaled = ranking.with_scale(self.score_type_, 1 / self.temperature_)
+        return self._current_score().choices(scaled, weights)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """Accuracy and mean size for every lambda that matters, on these rows."""
+        """Return accuracy and mean size at every lambda; see `ConformalPredictor.frontier`."""
         if self.family_.nested:
             return super().frontier(scores, y, features)
-        ranking, index = self._labelled(scores, y)
+        ranking, index = self._validate_labelled(scores, y)
         weights = np.geomspace(1, 1e-4, 50).tolist()
         return frontier_of_choices(
             self.family_,

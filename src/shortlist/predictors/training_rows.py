@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shortlist._utils.lazy import is_large
+from shortlist._utils.out_of_core import is_large
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking
 from shortlist.ranking.row_hashing import row_keys

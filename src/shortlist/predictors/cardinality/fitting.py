@@ -6,26 +6,40 @@ import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.arrays import ArrayLike, check_count, check_weight, row_blocks
-from shortlist._utils.lazy import Matrix, to_device
-from shortlist._utils.ordering import first_label
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.ordering import top_label
+from shortlist._utils.out_of_core import Matrix, to_device
 from shortlist._utils.progress import Show
+from shortlist._utils.validation import check_count, check_non_negative
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
-from shortlist.learning.large_tables import costs_and_hits
-from shortlist.learning.networks import Stack, Standardize, from_zero, perceptron
+from shortlist.guarantee import Guarantee
+from shortlist.learning.networks import Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.process_group import current_group
-from shortlist.learning.settings import Training, device_of, seeded, settings_of
+from shortlist.learning.settings import (
+    TrainingSettings,
+    build_with_seed,
+    resolve_device,
+    training_settings,
+)
 from shortlist.learning.training import History, train
 from shortlist.losses import from_name
-from shortlist.predictors.base import SetPredictor, as_family, check_depth, frontier_of_choices
+from shortlist.predictors.base import (
+    AcceptedRows,
+    SetPredictor,
+    as_family,
+    check_depth,
+    frontier_of_choices,
+)
 from shortlist.predictors.cardinality.inputs import SelectorInputs
+from shortlist.predictors.row_tables import costs_and_hits
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 
@@ -63,6 +77,11 @@ class CardinalityBase(SetPredictor):
     _weights: list[float]
     _network: nn.Module | None
 
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set is a prefix of the row's ranking."""
+        return self.family_.nested
+
     def _learn(
         self,
         scores: ArrayLike | Ranking,
@@ -73,9 +92,9 @@ class CardinalityBase(SetPredictor):
         *,
         stacked: bool,
     ) -> None:
-        weights = [check_weight(w) for w in cost_weights]
+        weights = [check_non_negative(w, "cost_weight") for w in cost_weights]
         loss = _as_loss(self)
-        settings = settings_of(self, loss)
+        settings = training_settings(self, loss)
         dtype = _dtype(self.dtype)
         ranking, index, kind = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.doubling(ranking.depth))
@@ -84,7 +103,7 @@ class CardinalityBase(SetPredictor):
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, kind, self.score_depth)
         x = inputs.fit(ranking, features)
-        x = to_device(x, device_of(self.device, x))
+        x = to_device(x, resolve_device(self.device, x))
         network: nn.Module | None = None
         history: History | list[History] | None = None
         # With one member, or where the largest set costs nothing, there is nothing to learn.
@@ -102,7 +121,7 @@ class CardinalityBase(SetPredictor):
         self, problem: _Problem, *, stacked: bool
     ) -> tuple[nn.Module, History | list[History]]:
         weights = problem.weights
-        prototype = seeded(lambda: self._build(problem), problem.settings.seed)
+        prototype = build_with_seed(lambda: self._build(problem), problem.settings.seed)
         names = [f"selector with cost_weight = {w:g}" for w in weights]
         if stacked and self.network is None:
             standardize, body = prototype
@@ -144,24 +163,24 @@ class CardinalityBase(SetPredictor):
             objective,
             problem.settings,
             members=None if isinstance(name, str) else name,
-            recorded=self.network is None and isinstance(self.loss, str),
+            use_cuda_graph=self.network is None and isinstance(self.loss, str),
             checkpoint=checkpoint,
             # As a list: a tensor's repr is rounded.
             identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
             progress=self.progress,
-            what=name if isinstance(name, str) else f"{len(name)} selectors",
+            name=name if isinstance(name, str) else f"{len(name)} selectors",
         )
 
     def _build(self, problem: _Problem) -> nn.Sequential:
         x, n_out, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
         if self.network is None:
             width = check_count(self.width, "width")
-            body: nn.Module = from_zero(perceptron(x.shape[1], n_out, width))
+            body: nn.Module = zero_last_layer(perceptron(x.shape[1], n_out, width))
         elif isinstance(self.network, nn.Module):
             body = copy.deepcopy(self.network)
         else:
             body = self.network(x.shape[1], n_out)
-        network = nn.Sequential(Standardize.of(x, dtype), body.to(x.device, dtype))
+        network = nn.Sequential(Standardize.from_data(x, dtype), body.to(x.device, dtype))
         if self.network is not None:
             _check_outputs(network, x[:2], n_out)
         return network
@@ -184,15 +203,31 @@ class CardinalityBase(SetPredictor):
         if self._network is None:
             self._inputs(ranking, features)  # what is missing is missing here too
             return last
-        chosen = first_label(self._scores(ranking, features)).view(shape)
+        chosen = top_label(self._scores(ranking, features)).view(shape)
         free = torch.tensor(self._weights, device=ranking.device) == 0
         return torch.where(free[:, None] & self.family_.nested, last, chosen)
+
+    def accepted_rows(self) -> AcceptedRows:
+        """Return what kind of rows the model accepts: any with enough candidates."""
+        sees_scores = self._inputs.inputs != "features"
+        return AcceptedRows(candidates=self._inputs.score_depth if sees_scores else 1)
+
+    def _onnx_sets(
+        self, graph: Any, member: int | None, guarantee: Guarantee, metadata: dict[str, object]
+    ) -> Any:
+        """Return the sets of one lambda in an ONNX graph; None if it is an input."""
+        family, network = self.family_, self._network
+        if network is None:
+            last = len(family) - 1
+            return graph.member_sets(family, last, self.score_type_, guarantee, metadata)
+        free = [weight == 0 and family.nested for weight in self._weights]
+        return graph.network_sets(family, network, self._inputs, free, member, guarantee, metadata)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """One point for each lambda that was trained: one selector has one, a path its curve."""
-        ranking, index = self._labelled(scores, y)
+        ranking, index = self._validate_labelled(scores, y)
         return frontier_of_choices(
             self.family_,
             ranking,
@@ -214,7 +249,7 @@ class _Problem:
     largest_cost: float
     weights: list[float]
     loss: nn.Module
-    settings: Training
+    settings: TrainingSettings
 
 
 class _Members(nn.Module):

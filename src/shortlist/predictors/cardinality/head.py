@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.arrays import ArrayLike, array_type_of, check_count, check_weight
+from shortlist._utils.arrays import ArrayLike, infer_array_type
 from shortlist._utils.labels import Classes
-from shortlist._utils.ordering import first_label
+from shortlist._utils.ordering import top_label
+from shortlist._utils.validation import check_count, check_non_negative
 from shortlist.costs import Cost, cost_matrix, cost_table
 from shortlist.families import Family, TopK
-from shortlist.learning.networks import from_zero, perceptron
+from shortlist.guarantee import Guarantee
+from shortlist.learning.networks import perceptron, zero_last_layer
 from shortlist.losses import from_name
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_GUARANTEE, PredictionSets
+from shortlist.sets import PredictionSets
 
 
 class Selector(nn.Module):
@@ -77,23 +79,23 @@ class Selector(nn.Module):
     ) -> None:
         super().__init__()
         check_count(n_features, "n_features")
-        self.classes = Classes(check_count(n_classes, "n_classes", least=2))
+        self.classes = Classes(check_count(n_classes, "n_classes", minimum=2))
         self.family = TopK.doubling(n_classes) if family is None else family
-        self.cost_weight = check_weight(cost_weight)
+        self.cost_weight = check_non_negative(cost_weight, "cost_weight")
         self.criterion = from_name(loss, q=q, rho=rho, cost_sensitive=True, validate=False)
-        anything = self._ranking(torch.zeros(1, n_classes))
+        anything = self._validate_scores(torch.zeros(1, n_classes))
         self.family.check(anything)
         table = cost_table(cost, self.family.possible_sizes(anything))
         self.largest_cost = float(table[-1])
         self.register_buffer("size_costs", table.to(torch.float32), persistent=False)
         sets = self.family.sizes_of(anything).shape[1]  # a family that wants data says so here
         if network is None:
-            network = from_zero(
+            network = zero_last_layer(
                 perceptron(
                     n_features,
                     sets,
                     check_count(width, "width"),
-                    check_count(hidden, "hidden", least=0),
+                    check_count(hidden, "hidden", minimum=0),
                 )
             )
         self.network = network
@@ -112,7 +114,7 @@ class Selector(nn.Module):
     @torch.no_grad()
     def costs(self, label_scores: Tensor, y: Tensor) -> Tensor:
         """What each set of each row costs, in [0, 1]: (rows, |K|)."""
-        ranking = self._ranking(label_scores)
+        ranking = self._validate_scores(label_scores)
         if y.shape != label_scores.shape[:1] or y.is_floating_point():
             raise ValueError(
                 f"y is {y.dtype} of shape {tuple(y.shape)}; needed: the label's index of each of "
@@ -124,7 +126,7 @@ class Selector(nn.Module):
 
     def choose(self, set_scores: Tensor) -> Tensor:
         """The index of the chosen set of each row; ties go to the largest."""
-        return first_label(set_scores.detach())
+        return top_label(set_scores.detach())
 
     def predict_set(
         self, set_scores: Tensor, label_scores: Tensor, *, classes: ArrayLike | None = None
@@ -132,11 +134,11 @@ class Selector(nn.Module):
         """The chosen set of each row; of the names in `classes`, if there are any."""
         ranking = Ranking.from_scores(label_scores.detach(), classes=classes)
         if ranking.n_classes != self.classes.n:
-            self._ranking(label_scores)  # says so
-        guarantee = f"cost_weight = {self.cost_weight:g}; {NO_GUARANTEE}"
+            self._validate_scores(label_scores)  # says so
+        guarantee = Guarantee("none", operating_point=f"cost_weight = {self.cost_weight:g}")
         return self.family.select(ranking, self.choose(set_scores), guarantee=guarantee)
 
-    def _ranking(self, label_scores: Tensor) -> Ranking:
+    def _validate_scores(self, label_scores: Tensor) -> Ranking:
         n = self.classes.n
         if label_scores.ndim != 2 or label_scores.shape[1] != n:
             raise ValueError(
@@ -147,7 +149,7 @@ class Selector(nn.Module):
         return Ranking(
             classes=self.classes,
             depth=n,
-            kind=array_type_of(label_scores),
+            array_type=infer_array_type(label_scores),
             dense=label_scores.detach(),
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shortlist._utils.arrays import ArrayLike, as_features, check_choice, check_count
+from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.lazy import Matrix, hstack, materialize
-from shortlist.learning.large_tables import log_proba_of
+from shortlist._utils.out_of_core import Matrix, hstack, materialize
+from shortlist._utils.validation import check_choice, check_count
+from shortlist.predictors.row_tables import log_proba_matrix
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import ScoreType
 
@@ -60,5 +61,5 @@ class SelectorInputs:
             matched = match_columns(features, self.names, "features")
             parts.append(as_features(matched, rows=len(ranking), columns=self.n_features))
         if self.inputs != "features":
-            parts.append(materialize(log_proba_of(ranking, self.score_type, self.score_depth)))
+            parts.append(materialize(log_proba_matrix(ranking, self.score_type, self.score_depth)))
         return parts[0] if len(parts) == 1 else hstack(*parts)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from shortlist._utils.arrays import Array, ArrayLike, check_weight, to_array_type
+from shortlist._utils.arrays import Array, ArrayLike, to_array_type
 from shortlist._utils.progress import Show
+from shortlist._utils.validation import check_non_negative
 from shortlist.conformal.path_calibration import PathCalibration
+from shortlist.conformal.quantiles import UnreachableError
 from shortlist.costs import Cost
 from shortlist.families import Family
-from shortlist.predictors.base import outcomes
+from shortlist.guarantee import NO_GUARANTEE, Guarantee
+from shortlist.predictors.base import Outcomes, outcomes
 from shortlist.predictors.cardinality.fitting import CardinalityBase, Network
 from shortlist.ranking import Ranking
-from shortlist.sets import NO_GUARANTEE, PredictionSets
+from shortlist.sets import PredictionSets
+
+DELTA = 0.05
+"""Default probability that the guarantee of a path fails."""
 
 
 class CardinalitySelector(CardinalityBase):
@@ -144,19 +152,28 @@ class CardinalitySelector(CardinalityBase):
 
     def choose(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """The index of the chosen member of the family, for each row."""
-        ranking = self._ranking(scores)
-        return to_array_type(self._choices(ranking, features)[0], ranking.kind)
+        ranking = self._validate_scores(scores)
+        return to_array_type(self._choices(ranking, features)[0], ranking.array_type)
 
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
         """The chosen set of each row."""
-        ranking = self._ranking(scores)
+        ranking = self._validate_scores(scores)
         return self.family_.select(
             ranking,
             self._choices(ranking, features)[0],
-            guarantee=f"cost_weight = {self._weights[0]:g}; {NO_GUARANTEE}",
+            guarantee=self._guarantee(),
         )
+
+    def _guarantee(self) -> Guarantee:
+        return Guarantee("none", operating_point=f"cost_weight = {self._weights[0]:g}")
+
+    def onnx_sets(self, graph: Any, point: Any) -> Any:
+        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        point.check(self)
+        metadata: dict[str, object] = {"operating_point": {"cost_weight": self._weights[0]}}
+        return self._onnx_sets(graph, 0, self._guarantee(), metadata)
 
 
 class CardinalityPath(CardinalityBase):
@@ -195,11 +212,18 @@ class CardinalityPath(CardinalityBase):
     >>> len(curve), bool(curve.mean_size[0] < curve.mean_size[1])
     (2, True)
     >>> path = path.calibrate(scores[900:], data.y[1500:])
-    >>> path.predict_set(scores[900:], accuracy=0.8).guarantee.split(";")[0]
-    'accuracy >= 0.8 guaranteed with probability 0.95 by 297 calibration rows'
+    >>> path.predict_set(scores[900:], accuracy=0.8).guarantee.n_calibration
+    297
     """
 
     _path_calibration: PathCalibration | None
+    has_additive_calibration = True
+
+    @property
+    def n_calibration(self) -> int:
+        """Number of calibration rows; 0 if the path is not calibrated."""
+        calibration = getattr(self, "_path_calibration", None)
+        return 0 if calibration is None else calibration.rows
 
     def __init__(
         self,
@@ -280,20 +304,44 @@ class CardinalityPath(CardinalityBase):
     ) -> CardinalityPath:
         """Judge every member by labelled rows that fit did not see, so that `predict_set` can
         guarantee an accuracy. Replaces an earlier calibration."""
-        ranking, index = self._labelled(scores, y, unknown="miss")
-        self._warn_if_seen(ranking)
+        ranking, index = self._validate_labelled(scores, y, unknown="miss")
+        self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
         hits, sizes = outcomes(self.family_, ranking, index.clamp(min=0), choices)
         hits &= (index >= 0)[:, None]  # no set contains a label of no known class
         self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
 
+    def evaluate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+    ) -> list[Outcomes | None]:
+        """Return hits and sizes at many guaranteed accuracies; see `SetPredictor.evaluate`.
+
+        Every member's sets are computed once, for all accuracies.
+        """
+        if not self.is_calibrated:
+            return [None] * len(accuracies)
+        ranking, index = self._validate_labelled(scores, y)
+        choices = list(self._choices(ranking, features))
+        hits, sizes = (t.cpu().numpy() for t in outcomes(self.family_, ranking, index, choices))
+        results: list[Outcomes | None] = [None] * len(accuracies)
+        for i, accuracy in enumerate(accuracies):
+            with suppress(UnreachableError):
+                member, _ = self._chosen(None, accuracy, DELTA)
+                results[i] = Outcomes(hits[:, member], sizes[:, member])
+        return results
+
     def _member(self, cost_weight: float | None) -> int:
         wanted = self.cost_weight if cost_weight is None else cost_weight
         known = ", ".join(f"{w:g}" for w in self._weights)
         if wanted is None:
             raise ValueError(f"which lambda? Give cost_weight=..., one of: {known}")
-        distances = [abs(check_weight(wanted) - w) for w in self._weights]
+        distances = [abs(check_non_negative(wanted, "cost_weight") - w) for w in self._weights]
         at = distances.index(min(distances))
         if distances[at] > 1e-6 * abs(wanted):
             raise ValueError(
@@ -310,9 +358,9 @@ class CardinalityPath(CardinalityBase):
         cost_weight: float | None = None,
     ) -> Array:
         """The index of the chosen member of the family, for each row."""
-        ranking = self._ranking(scores)
+        ranking = self._validate_scores(scores)
         member = self._member(cost_weight)
-        return to_array_type(self._choices(ranking, features)[member], ranking.kind)
+        return to_array_type(self._choices(ranking, features)[member], ranking.array_type)
 
     def predict_set(
         self,
@@ -321,7 +369,7 @@ class CardinalityPath(CardinalityBase):
         *,
         cost_weight: float | None = None,
         accuracy: float | None = None,
-        delta: float = 0.05,
+        delta: float = DELTA,
     ) -> PredictionSets:
         """The set that the selector of one lambda chooses, for each row.
 
@@ -335,18 +383,19 @@ class CardinalityPath(CardinalityBase):
         delta : float
             The probability, over the draw of the calibration rows, that the guarantee may fail.
         """
-        ranking = self._ranking(scores)
+        ranking = self._validate_scores(scores)
         member, guarantee = self._chosen(cost_weight, accuracy, delta)
         choices = self._choices(ranking, features)[member]
         return self.family_.select(ranking, choices, guarantee=guarantee)
 
     def _chosen(
         self, cost_weight: float | None, accuracy: float | None, delta: float
-    ) -> tuple[int, str]:
+    ) -> tuple[int, Guarantee]:
         """The member that an operating point stands for, and the guarantee in words."""
         if accuracy is None:
             member = self._member(cost_weight)
-            return member, f"cost_weight = {self._weights[member]:g}; {NO_GUARANTEE}"
+            point = f"cost_weight = {self._weights[member]:g}"
+            return member, Guarantee("none", operating_point=point)
         if cost_weight is not None:
             raise ValueError(
                 f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them says "
@@ -359,3 +408,20 @@ class CardinalityPath(CardinalityBase):
             )
         member = self._path_calibration.member(accuracy, delta)
         return member, self._path_calibration.guarantee(member, accuracy, delta)
+
+    def onnx_sets(self, graph: Any, point: Any) -> Any:
+        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        point.check(self, "accuracy", "delta", "cost_weight")
+        if point.given:
+            delta = 0.05 if point.delta is None else point.delta
+            member, guarantee = self._chosen(point.cost_weight, point.accuracy, delta)
+            known = {**point.given, "cost_weight": self._weights[member]}
+            return self._onnx_sets(graph, member, guarantee, {"operating_point": known})
+        if self._network is None:  # All lambdas give the same sets.
+            return self._onnx_sets(graph, 0, NO_GUARANTEE, {"operating_point": {}})
+        guarantee = Guarantee("none", operating_point="the member is an input")
+        metadata: dict[str, object] = {
+            "operating_point": {"input": "member"},
+            "cost_weights": list(self._weights),
+        }
+        return self._onnx_sets(graph, None, guarantee, metadata)

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import Matrix, is_large_matrix
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.out_of_core import Matrix, is_large_matrix
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
-from shortlist.learning.temperature import ENOUGH, MOST
+from shortlist.learning.temperature import MAX_SCORES, MAX_TEMPERATURE
 
 SHARPNESS = 30.0
 """A row whose cosine is larger by 0.1 counts twenty times as much."""
@@ -152,18 +152,18 @@ class Pool:
         """The exponents that give the labels the highest likelihood; `at_once`: how many rows are
         worked on at a time, if not all."""
         group = current_group()
-        every = math.ceil(group.sum(log_p.numel()) / ENOUGH)
+        every = math.ceil(group.sum(log_p.numel()) / MAX_SCORES)
         log_p, log_q, target = log_p[::every], log_q[::every], target[::every]
         ended = None if ended is None else ended[::every]
         parts = list(row_blocks(len(target), 1, elements=at_once or len(target)))
         count = group.sum(len(target))
         start = torch.tensor([1.0, 0.3], dtype=torch.float64, device=log_p.device)
-        free = torch.logit(start / MOST).requires_grad_()
+        free = torch.logit(start / MAX_TEMPERATURE).requires_grad_()
         optimizer = torch.optim.LBFGS([free], max_iter=50, line_search_fn="strong_wolfe")
 
         def exponents() -> Tensor:
             # Bounded here, not at the end: where both are large, it is their ratio that counts.
-            return MOST * torch.sigmoid(free)
+            return MAX_TEMPERATURE * torch.sigmoid(free)
 
         def loss() -> Tensor:
             optimizer.zero_grad()

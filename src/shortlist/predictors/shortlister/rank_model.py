@@ -11,13 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import row_blocks
-from shortlist._utils.lazy import LazyMatrix, Matrix, RowIndex, hstack, materialize, to_device
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.out_of_core import (
+    LazyMatrix,
+    Matrix,
+    RowIndex,
+    hstack,
+    materialize,
+    to_device,
+)
 from shortlist._utils.progress import Show
-from shortlist.learning.networks import Residual, Stack, Standardize, from_zero, perceptron
-from shortlist.learning.settings import Training, seeded
+from shortlist.conformal.envelope import bucket_masses
+from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
+from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History, train
-from shortlist.predictors.cost_weighted import bucket_masses
 from shortlist.predictors.shortlister.rescoring import combine, cross_entropy, draw_folds
 from shortlist.ranking.probabilities import LEAST_LOG_PROBA
 
@@ -104,7 +111,7 @@ class RankModel:
         rank: Tensor,
         buckets: Buckets,
         features: Matrix | None,
-        settings: Training,
+        settings: TrainingSettings,
         *,
         members: int,
         width: int,
@@ -121,7 +128,7 @@ class RankModel:
         def build() -> Stack:
             return Stack(
                 [
-                    from_zero(
+                    zero_last_layer(
                         perceptron(
                             x.shape[1], prior.shape[1], width, 2, dropout=0.3, input_dropout=0.3
                         )
@@ -130,11 +137,11 @@ class RankModel:
                 ]
             )
 
-        standardize = Standardize.of(x)
+        standardize = Standardize.from_data(x)
         # What varies by less than this is rounding, which a small deviation would magnify.
         known = standardize.scale[-2 * depth :]
         known[known < LEAST_DEVIATION] = 1.0
-        network = Residual(standardize, seeded(build, settings.seed)).to(device)
+        network = Residual(standardize, build_with_seed(build, settings.seed)).to(device)
         history = train(
             network,
             [x, prior],
@@ -143,9 +150,9 @@ class RankModel:
             settings,
             members=[f"rank network {j}" for j in range(members)],
             folds=folds,
-            recorded=True,
+            use_cuda_graph=True,
             progress=progress,
-            what="rank of the right label",
+            name="rank of the right label",
         )
         model = cls(network, buckets, depth, history)
         if isinstance(x, Tensor) and not isinstance(log_p, LazyMatrix):
@@ -153,7 +160,7 @@ class RankModel:
         return model, LazyMatrix(
             len(x),
             lambda rows: model._masses(x[rows], prior[rows], folds[rows]),
-            wide=network.stack.widest,
+            work_width=network.stack.widest,
         )
 
     def __call__(self, log_p: Tensor, features: Tensor | None) -> Tensor:
@@ -184,7 +191,9 @@ def _tables(
     if isinstance(log_p, Tensor):
         known, prior = made(slice(None))
     else:  # one look at each row for the two
-        wide = LazyMatrix(len(log_p), lambda rows: torch.cat(made(rows), dim=1), wide=log_p.wide)
+        wide = LazyMatrix(
+            len(log_p), lambda rows: torch.cat(made(rows), dim=1), work_width=log_p.work_width
+        )
         known, prior = materialize(wide).tensor_split([2 * depth], dim=1)
     return known if features is None else hstack(features, known), prior
 

@@ -14,20 +14,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils import scratch as _scratch
-from shortlist._utils.arrays import BLOCK_ELEMENTS, RowView, row_blocks
-from shortlist._utils.lazy import LazyMatrix, Matrix, RowIndex, take_rows, to_device
+from shortlist._utils import out_of_core
+from shortlist._utils.blocks import BLOCK_ELEMENTS, row_blocks
+from shortlist._utils.out_of_core import LazyMatrix, Matrix, RowIndex, RowView, take_rows, to_device
 from shortlist._utils.progress import Show
-from shortlist.learning.cuda_graphs import fast_products
-from shortlist.learning.large_tables import widely_ranked
-from shortlist.learning.networks import Residual, Stack, Standardize, from_zero, perceptron
+from shortlist.learning.cuda_graphs import allow_tf32
+from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.process_group import current_group
-from shortlist.learning.settings import Training, seeded
-from shortlist.learning.temperature import ENOUGH
+from shortlist.learning.settings import TrainingSettings, build_with_seed
+from shortlist.learning.temperature import MAX_SCORES
 from shortlist.learning.training import History, train
+from shortlist.predictors.row_tables import exceeds_memory
 from shortlist.predictors.shortlister.neighbours import Neighbours, Opinions, Pool, aligned
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType, log_columns, target_columns
+from shortlist.ranking.probabilities import log_columns, target_columns
 
 ROUNDING = 2.0**-10
 """How far apart two computations of a log-probability may be, in other batches, with other threads
@@ -43,14 +43,13 @@ class Rescorer:
     def __init__(
         self,
         network: Residual,
-        kind: ScoreType,
         folds: Tensor,
         index: Tensor,
         n_classes: int,
         history: History,
         seed: int,
     ) -> None:
-        self.network, self.kind, self.history = network, kind, history
+        self.network, self.history = network, history
         self.folds, self.index, self.n_classes, self.seed = folds, index, n_classes, seed
 
     @classmethod
@@ -58,10 +57,8 @@ class Rescorer:
         cls,
         ranking: Ranking,
         index: Tensor,
-        kind: ScoreType,
         features: Matrix,
-        scale: float,
-        settings: Training,
+        settings: TrainingSettings,
         *,
         members: int,
         width: int,
@@ -76,7 +73,7 @@ class Rescorer:
         def build() -> Stack:
             return Stack(
                 [
-                    from_zero(
+                    zero_last_layer(
                         perceptron(
                             features.shape[1], outputs, width, 1, dropout=0.5, input_dropout=0.2
                         )
@@ -85,10 +82,12 @@ class Rescorer:
                 ]
             )
 
-        standardize = Standardize.of(features)
-        network = Residual(standardize, seeded(build, settings.seed), scale).to(device)
+        standardize = Standardize.from_data(features)
+        network = Residual(standardize, build_with_seed(build, settings.seed), ranking.scale).to(
+            device
+        )
         target = target_columns(ranking, index)
-        inputs = [to_device(matrix, device) for matrix in (features, *_priors(ranking, kind))]
+        inputs = [to_device(matrix, device) for matrix in (features, *_priors(ranking))]
         history = train(
             network,
             inputs,
@@ -97,13 +96,13 @@ class Rescorer:
             settings,
             members=[f"re-scoring network {j}" for j in range(members)],
             folds=folds,
-            recorded=True,
+            use_cuda_graph=True,
             progress=progress,
-            what="re-scoring",
+            name="re-scoring",
         )
         network.requires_grad_(False)
-        model = cls(network, kind, folds, index.to(device), n, history, settings.seed)
-        with fast_products(
+        model = cls(network, folds, index.to(device), n, history, settings.seed)
+        with allow_tf32(
             device
         ):  # for learning alone: guarantees are made and kept alike everywhere
             reranked = model._fit_pool(ranking, features, target.to(device))
@@ -112,19 +111,19 @@ class Rescorer:
 
     def _fit_pool(self, ranking: Ranking, features: Matrix, target: Tensor) -> Ranking:
         """Weigh the two opinions; the rows of the fit by both."""
-        if not widely_ranked(ranking) and current_group().world_size == 1:
+        if not exceeds_memory(ranking) and current_group().world_size == 1:
             opinions = self._without_own_fold(ranking, features)
             self.pool = Pool.fit(*opinions, target)
             return _reranked(ranking, self.pool(*opinions))
         columns = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-        every = math.ceil(current_group().sum(len(ranking)) * columns / ENOUGH)
+        every = math.ceil(current_group().sum(len(ranking)) * columns / MAX_SCORES)
         sample = torch.arange(0, len(ranking), every)
         opinions = self._without_own_fold(ranking, features, sample)
         at_once = max(1, BLOCK_ELEMENTS // columns)
         self.pool = Pool.fit(*opinions, target[sample], at_once=at_once)
         del opinions
         # In the order of the folds, as they come, so that the file is written from end to end.
-        log_p, written = _scratch.table((len(ranking), columns)), 0
+        log_p, written = out_of_core.allocate_tensor((len(ranking), columns)), 0
         for found in self._each_without_own_fold(ranking, features):
             pooled = self.pool(*found)
             log_p[written : written + len(pooled)] = pooled
@@ -151,9 +150,9 @@ class Rescorer:
     ) -> Iterator[Opinions]:
         """What networks (one of them, or all) and neighbours think, a block at a time."""
         device = self.network.scale.device
-        network = self.network if member is None else self.network.alone(member)
+        network = self.network if member is None else self.network.select_member(member)
         for rows in row_blocks(len(ranking), network.stack.widest, device):
-            prior, columns = _prior(ranking, rows, self.kind)
+            prior, columns = _prior(ranking, rows)
             inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
             log_p = combine(torch.log_softmax(network(*inputs), dim=-1))
             places = None if columns is None else columns.to(device)
@@ -215,15 +214,15 @@ def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:
     return log_p[folds, torch.arange(log_p.shape[1], device=log_p.device)]
 
 
-def _priors(ranking: Ranking, kind: ScoreType) -> list[Matrix]:
+def _priors(ranking: Ranking) -> list[Matrix]:
     """`_prior` of all rows: the log scores, and, of candidates, their classes."""
-    if not widely_ranked(ranking):
-        return [t for t in _prior(ranking, slice(0, len(ranking)), kind) if t is not None]
+    if not exceeds_memory(ranking):
+        return [t for t in _prior(ranking, slice(0, len(ranking))) if t is not None]
 
     def column(i: int) -> LazyMatrix:
         def made(rows: RowIndex) -> Tensor:
             part = ranking[rows]
-            found = _prior(part, slice(0, len(part)), kind)[i]
+            found = _prior(part, slice(0, len(part)))[i]
             assert found is not None
             return found
 
@@ -232,9 +231,9 @@ def _priors(ranking: Ranking, kind: ScoreType) -> list[Matrix]:
     return [column(0)] if ranking.is_dense else [column(0), column(1)]
 
 
-def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tensor | None]:
+def _prior(ranking: Ranking, rows: slice) -> tuple[Tensor, Tensor | None]:
     """Log scores of some rows, and, of candidates, the class of each (the last: all others)."""
-    prior = log_columns(ranking, rows, kind).to(torch.float32)
+    prior = log_columns(ranking, rows, ranking.score_type).to(torch.float32)
     if ranking.is_dense:
         return prior, None
     labels = ranking.top(ranking.depth)[0][rows].to(torch.int64)
@@ -244,19 +243,17 @@ def _prior(ranking: Ranking, rows: slice, kind: ScoreType) -> tuple[Tensor, Tens
 
 def _reranked(ranking: Ranking, log_p: Tensor, rows: Tensor | None = None) -> Ranking:
     """The ranking by other scores; `rows`, if given, says which row of them each row has."""
-    same = {"classes": ranking.classes, "depth": ranking.depth, "kind": ranking.kind}
     log_p = log_p.to(ranking.device)
     if ranking.is_dense:
         dense = log_p if rows is None else RowView(log_p, rows)
-        reranked = Ranking(dense=dense, **same)  # type: ignore[arg-type]
-        reranked.rounding = ROUNDING
-        return reranked
-    log_p = log_p if rows is None else log_p[rows]
-    labels, _ = ranking.top(ranking.depth)
-    by_score = torch.where(labels >= 0, log_p[:, :-1], -torch.inf)
-    scores, order = torch.sort(by_score, dim=1, descending=True, stable=True)
-    labels = labels.gather(1, order)
-    listed = (labels, torch.where(labels >= 0, scores, 0))
-    reranked = Ranking(listed=listed, **same)  # type: ignore[arg-type]
+        reranked = ranking.derive(dense=dense, score_type="log_proba")
+    else:
+        log_p = log_p if rows is None else log_p[rows]
+        labels, _ = ranking.top(ranking.depth)
+        by_score = torch.where(labels >= 0, log_p[:, :-1], -torch.inf)
+        scores, order = torch.sort(by_score, dim=1, descending=True, stable=True)
+        labels = labels.gather(1, order)
+        listed = (labels, torch.where(labels >= 0, scores, 0))
+        reranked = ranking.derive(listed=listed, score_type="log_proba")
     reranked.rounding = ROUNDING
     return reranked

@@ -1,0 +1,124 @@
+"""Split conformal prediction by the name of its score."""
+
+from __future__ import annotations
+
+from shortlist._utils.validation import check_choice
+from shortlist.conformal.calibrators import CALIBRATORS, Calibrator, check_by
+from shortlist.conformal.scores import ConformityScore, score_class
+from shortlist.predictors.conformal import ConformalPredictor
+
+
+class SplitConformal(ConformalPredictor):
+    """Split conformal prediction: a short way to write a `ConformalPredictor`.
+
+    ``SplitConformal("aps")`` is ``ConformalPredictor(APS(), Marginal())``.
+
+    Parameters
+    ----------
+    score : str, default="lac"
+        Name of a registered score: "lac", "aps", "raps", "saps", "topk", "margin", or your own
+        (:func:`shortlist.conformal.register_score`). LAC, a threshold on the probabilities, gives
+        the shortest sets of these; APS evens out the accuracy between easy and hard rows; RAPS
+        and SAPS keep its sets from becoming long.
+    accuracy : float, default=0.95
+        Accuracy that `predict_set` guarantees unless it is given another one.
+    randomized : bool, default=False
+        Randomize APS, RAPS, SAPS and top-k, which makes sets shorter. The random number of a row
+        depends on its scores and on `random_state` alone, so results do not depend on the batch.
+    temperature : "auto", None or float, default="auto"
+        Temperature of the probabilities. "auto" fits it, on rows that are not used for
+        calibration; None leaves scores unchanged.
+    penalty, k_reg : "auto" or number, default="auto"
+        Parameters of RAPS (both) and SAPS (penalty). "auto" takes the values with the shortest
+        sets at `accuracy`, on rows that are not used for calibration.
+    calibration : float or None, default=0.75
+        Fraction of the rows of `fit` that is used for calibration. The others fit temperature and
+        penalties; if there is nothing to fit, all rows calibrate. With None, `calibrate` must
+        follow.
+    by : {"class", "group"} or None, default=None
+        Whether the guarantee holds on average over all rows, for each class, or for each group.
+    allow_empty : bool, default=False
+        Whether a set may be empty. If not, each set contains at least its row's first label, and
+        calibration makes use of that: a right label that is ranked first is in the set at every
+        threshold. Sets are then shorter than by the textbook rule, which is that of True.
+    on_unreachable : {"raise", "all"}, default="raise"
+        What to do about an accuracy that cannot be guaranteed: raise an error, or return every
+        label.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        What the scores are. "auto" decides at fit; see `score_type_`.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the split and of the random numbers.
+
+    Attributes
+    ----------
+    score_ : ConformityScore
+        The fitted score.
+    temperature_ : float
+        Temperature in use.
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        What the scores are.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(6000)
+    >>> select, test = data.split(4000)
+    >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
+    >>> sets = model.predict_set(test.posterior, accuracy=0.9)
+    >>> bool(0.87 < sets.accuracy(test.y) < 0.93), str(sets.guarantee)
+    (True, 'accuracy >= 0.9 guaranteed by 3,000 calibration rows')
+    """
+
+    def __init__(
+        self,
+        score: str = "lac",
+        *,
+        accuracy: float = 0.95,
+        randomized: bool = False,
+        temperature: float | str | None = "auto",
+        penalty: float | str = "auto",
+        k_reg: int | str = "auto",
+        calibration: float | None = 0.75,
+        by: str | None = None,
+        allow_empty: bool = False,
+        on_unreachable: str = "raise",
+        score_type: str = "auto",
+        random_state: object = 0,
+    ) -> None:
+        self.score = score  # type: ignore[assignment]
+        self.accuracy = accuracy
+        self.randomized = randomized
+        self.temperature = temperature
+        self.penalty = penalty
+        self.k_reg = k_reg
+        self.calibration = calibration
+        self.by = by
+        self.allow_empty = allow_empty
+        self.on_unreachable = on_unreachable
+        self.score_type = score_type
+        self.random_state = random_state
+
+    def _make_score(self) -> ConformityScore:
+        """Return the score of this name, with those of the parameters that it has."""
+        cls = score_class(self.score)
+        known = cls._get_param_names()
+        if self.randomized and "randomized" not in known:
+            raise ValueError(
+                f"score = {self.score!r} has nothing to randomize; leave randomized=True out"
+            )
+        names = ("randomized", "penalty", "k_reg", "accuracy", "random_state")
+        return cls(**{name: getattr(self, name) for name in names if name in known})
+
+    def _make_calibrator(self, by: str | None) -> Calibrator:
+        return CALIBRATORS[self.by if by is None else by](on_unreachable=self.on_unreachable)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_by(self.by)
+        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
+        score_class(self.score)
+        for name in ("penalty", "k_reg"):
+            if isinstance(getattr(self, name), str):
+                check_choice(getattr(self, name), name, ("auto",))
