@@ -92,7 +92,7 @@ def batch(**changed: object) -> bytes:
         ("data_batch_3", batch(labels=[0, 1, 2, b"9"]), "labels hold b'9'"),
         ("data_batch_3", batch(labels=None), "no array data and list labels. It has: data"),
         ("data_batch_3", batch(data=b"bytes"), "no array data"),
-        ("data_batch_3", archives.python2([1, 2]), "it holds a list, no dictionary"),
+        ("data_batch_3", archives.python2([1, 2]), "it holds a list, not a dictionary"),
         ("data_batch_3", b"", "not a readable pickle"),
         ("data_batch_3", b"hello", "not a readable pickle"),
         ("data_batch_3", batch()[:5000], "not a readable pickle"),
@@ -121,7 +121,7 @@ def test_a_hostile_archive_names_what_it_asked_for(name: str, tmp_path: Path) ->
     content, word = archives.hostile(tmp_path / "mark")[name]
     members = archives.cifar10() | {"data_batch_2": content}
     path = archives.tar(tmp_path / "cifar-10-python.tar.gz", members)
-    with pytest.raises(ValueError, match=f"data_batch_2: it .*{word}.*afresh"):
+    with pytest.raises(ValueError, match=f"data_batch_2: it .*{word}.*again"):
         read_cifar10(path)
     assert not (tmp_path / "mark").exists()
     # The other part has no such member, and is read.
@@ -142,7 +142,7 @@ def test_members_that_are_missing(tmp_path: Path) -> None:
         read_cifar100(path)
     with pytest.raises(FileNotFoundError, match=r"nothing\.tar\.gz"):
         read_cifar10(tmp_path / "nothing.tar.gz")
-    with pytest.raises(ValueError, match="part must be one of 'train', 'test'; got 'val'"):
+    with pytest.raises(ValueError, match="split must be one of 'train', 'test'; got 'val'"):
         read_cifar10(path, "val")  # type: ignore[arg-type]
 
 
@@ -151,14 +151,14 @@ def test_an_archive_cut_short(share: float, tmp_path: Path) -> None:
     path = archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10())
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz (is not a whole|lacks)"):
+    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz (is not a complete|lacks)"):
         read_cifar10(path)
 
 
 def test_no_archive_at_all(tmp_path: Path) -> None:
     path = tmp_path / "cifar-10-python.tar.gz"
     path.write_text("<html>404</html>")
-    with pytest.raises(ValueError, match=r"not a whole tar archive .*fetch it afresh"):
+    with pytest.raises(ValueError, match=r"not a complete tar archive .*download it again"):
         read_cifar10(path)
 
 
@@ -202,10 +202,12 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_member_of_absurd_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shortlist.datasets.cifar.MOST", 10_000)
+    monkeypatch.setattr("shortlist.datasets.images.cifar.MAX_BYTES", 10_000)
     for path in (
         archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10()),
         archives.unpacked(tmp_path / "folder", archives.cifar10()),
     ):
-        with pytest.raises(ValueError, match=r"data_batch_1 has 12,.* bytes: too many to be true"):
+        with pytest.raises(
+            ValueError, match=r"data_batch_1 has 12,.* bytes, more than the maximum"
+        ):
             read_cifar10(path)

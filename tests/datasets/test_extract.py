@@ -301,14 +301,15 @@ def test_a_gpu_is_used_and_left() -> None:
 def test_a_device_by_name() -> None:
     net = seeded(ResNet)
     close(extract_features(net, PIXELS, device="cpu"), by_hand(net, net))
-    with pytest.raises(ValueError, match="device = 'nowhere' is not to be had here"):
+    with pytest.raises(ValueError, match="device = 'nowhere' is not available"):
         extract_features(net, PIXELS, device="nowhere")
 
 
 def test_another_device_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor by another name is another device, where there is no GPU to test with."""
     monkeypatch.setattr(
-        "shortlist.datasets.extraction.device_of", lambda device, x: torch.device("cpu", 0)
+        "shortlist.datasets.images.extraction.resolve_device",
+        lambda device, x: torch.device("cpu", 0),
     )
     moved: list[str] = []
 
@@ -378,8 +379,8 @@ def test_wrong_images(images: object, message: str) -> None:
         ({"std": [1.0, 0.0, 1.0]}, r"std must be positive; got \[1\.0, 0\.0, 1\.0\]"),
         ({"size": 0}, "size must be an integer"),
         ({"progress": "yes"}, "progress must be True"),
-        ({"pool": lambda x: x}, r"pool must give \(rows, features\); got shape \(11, 3, 16, 16\)"),
-        ({"transform": lambda x: x.float().repeat(2, 1, 1, 1)}, "gave 22 rows for 11 images"),
+        ({"pool": lambda x: x}, r"must return \(rows, features\); got shape \(11, 3, 16, 16\)"),
+        ({"transform": lambda x: x.float().repeat(2, 1, 1, 1)}, "22 rows for 11 images"),
         ({"transform": lambda x: x.float() / 0}, "features of image 0 are not finite"),
     ],
 )
@@ -406,7 +407,7 @@ def test_where_the_trouble_is() -> None:
     [
         (lambda x: "text", "no tensor in the output, which is a str"),
         (lambda x: x[None], r"got shape \(1, 11, 3, 16, 16\)"),
-        (lambda x: x.transpose(0, 1), "gave 3 rows for 11 images"),
+        (lambda x: x.transpose(0, 1), "returned 3 rows for 11 images"),
         ("resnet", "model must be an nn.Module or a function; got str"),
     ],
 )

@@ -35,7 +35,7 @@ def made(path: Path, *arguments: object) -> FeatureFile:
     """The feature file that the command makes."""
     result = features(*arguments, "-o", path)
     assert result.exit_code == 0, result.output
-    return load(path, "features")
+    return load(path)
 
 
 def refused(*arguments: object) -> str:
@@ -141,7 +141,7 @@ def test_folders(test: str | None, tmp_path: Path) -> None:
 def test_images_of_many_sizes_need_one(tmp_path: Path) -> None:
     images = folder(tmp_path / "images", "ab", 5)
     line = refused(images, "-o", tmp_path / "x.npz", "--model", MODEL)
-    assert "give a size= to make them alike" in line
+    assert "give size=... to resize them" in line
 
 
 def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path
     assert sys.path == before
 
 
-@pytest.mark.filterwarnings("ignore:the scores say next to nothing")
+@pytest.mark.filterwarnings("ignore:the scores carry almost no information")
 def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
     path = tmp_path / "it's mine.npz"
     archives.tar(cifar, archives.cifar10(per_batch=200))
@@ -181,17 +181,17 @@ def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
     )
     code = textwrap.dedent(rest.split("Next, in Python:\n")[1])
     # The whole comparison takes a while, and is tested where it lives.
-    code = code.replace("found = sl.compare(", "found = dict(").replace(
+    code = code.replace("comparison = sl.compare(", "comparison = dict(").replace(
         "scores[0], file.select.y, features", "a=scores[0], b=file.select.y, features"
     )
     namespace: dict[str, object] = {}
     exec(code, namespace)
-    found = namespace["found"]
-    assert isinstance(found, dict)
-    assert found["a"].shape == (400, 10)
-    assert [len(part) for part in found["test"]] == [200, 200, 200]
+    inputs = namespace["comparison"]
+    assert isinstance(inputs, dict)
+    assert inputs["a"].shape == (400, 10)
+    assert [len(part) for part in inputs["test"]] == [200, 200, 200]
     methods = {"LAC": sl.SplitConformal("lac")}
-    sl.compare(found["a"], found["b"], found["features"], test=found["test"], methods=methods)
+    sl.compare(inputs["a"], inputs["b"], inputs["features"], test=inputs["test"], methods=methods)
 
 
 def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> Non
     line = refused(
         cifar, "-o", path, "--model", "nothing.at.all:f"
     )  # found before anything is done
-    assert "is there already" in line
+    assert "mine.npz exists" in line
     assert "--force" in line
     assert path.read_text() == "precious"
     # A run that fails leaves the old file, even by force.
@@ -217,14 +217,14 @@ def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> Non
         (["--model", "no_such_module:f"], ["there is no module 'no_such_module'", ".py:f"]),
         (["--model", "no_such_file.py:f"], ["there is no file at 'no_such_file.py'"]),
         (["--model", "small_networks:nothing"], ["small_networks has no function 'nothing'"]),
-        (["--model", "builtins:dict"], ["gave a dict, not an nn.Module"]),
+        (["--model", "builtins:dict"], ["returned a dict, not an nn.Module"]),
         (["--model", MODEL, "--layer", "layer2"], ["no layer 'layer2'", "'layer1'"]),
         (["--model", MODEL, "--format", "mnist"], ["format must be one of 'cifar10'", "'mnist'"]),
         (["--model", MODEL, "--format", "svhn"], ["not a readable .mat file"]),
         (["--model", MODEL, "--format", "cifar100"], ["lacks train, meta"]),
         (["--model", MODEL, "--select-share", "1"], ["select_share must lie strictly between"]),
         (["--model", MODEL, "--select-share", "0.001"], ["too few", "50 to fit, 0 to select"]),
-        (["--model", MODEL, "--device", "nowhere"], ["device = 'nowhere' is not to be had"]),
+        (["--model", MODEL, "--device", "nowhere"], ["device = 'nowhere' is not available"]),
         (["--model", MODEL, "--std", "1", "0", "1"], ["std must be positive"]),
         (["--model", MODEL, "--size", "1"], ["RuntimeError: ", "Kernel size"]),
         (["--model", MODEL, "--weights", "nothing.pt"], ["there are no weights at 'nothing.pt'"]),
@@ -240,9 +240,9 @@ def test_one_line_for_what_is_wrong(
 
 
 def test_wrong_places(cifar: Path, tmp_path: Path) -> None:
-    assert "ends in .npz" in refused(cifar, "-o", tmp_path / "mine", "--model", MODEL)
+    assert "must end in .npz" in refused(cifar, "-o", tmp_path / "mine", "--model", MODEL)
     out = tmp_path / "mine.npz"
-    assert "there is nothing at" in refused(tmp_path / "x", "-o", out, "--model", MODEL)
+    assert "there is no file or folder at" in refused(tmp_path / "x", "-o", out, "--model", MODEL)
     (tmp_path / "empty").mkdir()
     line = refused(tmp_path / "empty", "-o", out, "--model", MODEL)
     assert "looks like none of cifar10, cifar100, svhn, folder" in line
@@ -366,7 +366,7 @@ def test_weights_that_cannot_be_fetched(
     for name in ("get_model", "create_model"):
         monkeypatch.setattr(library, name, fetch)
     line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:small_one")
-    assert "published weights of small_one are not to be had (no route); fetch them" in line
+    assert "published weights of small_one are not available (no route); download them" in line
 
 
 def test_files_are_decoded_as_the_preparation_needs(library: Library, tmp_path: Path) -> None:
@@ -383,4 +383,4 @@ def test_libraries_that_are_not_here(
 ) -> None:
     monkeypatch.setitem(sys.modules, kind, None)  # type: ignore[arg-type]
     line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:resnet18")
-    assert f"a model of {kind} needs it: pip install {kind}" in line
+    assert f"models of {kind} need {kind}: pip install {kind}" in line

@@ -72,7 +72,7 @@ def test_damaged_svhn(tmp_path: Path) -> None:
         read_svhn(path)
     with pytest.raises(FileNotFoundError, match="test_32x32"):
         read_svhn(tmp_path, "test")
-    with pytest.raises(ValueError, match="part must be one of"):
+    with pytest.raises(ValueError, match="split must be one of"):
         read_svhn(tmp_path, "val")  # type: ignore[arg-type]
 
 
@@ -176,7 +176,7 @@ def test_wrong_folders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no folders in it"):
         read_image_folder(tmp_path)
     (tmp_path / "cat").mkdir()
-    with pytest.raises(ValueError, match="cat has no images; they are files ending in"):
+    with pytest.raises(ValueError, match="cat has no images, which are files ending in"):
         read_image_folder(tmp_path)
     draw(tmp_path / "cat" / "1.png", (0, 0, 0))
     with pytest.raises(ValueError, match="size must be an integer of at least 1; got 0"):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shortlist.datasets.unpickle import _KNOWN, Refused, read_plain
+from shortlist.datasets.images.unpickle import _FUNCTIONS, UnsafePickleError, read_plain_pickle
 
 KINDS = ["|u1", "|i1", "<i2", ">i2", "<i4", "<i8", ">u4", "<f2", "<f4", ">f8", "|b1"]
 arrays = st.sampled_from(KINDS).flatmap(
@@ -40,7 +40,7 @@ def same(a: object, b: object) -> bool:
 @given(plain, st.integers(2, 5))
 @settings(max_examples=100, deadline=None)
 def test_plain_data_comes_back(value: dict[bytes, object], protocol: int) -> None:
-    assert same(read_plain(pickle.dumps(value, protocol)), value)
+    assert same(read_plain_pickle(pickle.dumps(value, protocol)), value)
 
 
 @given(plain)
@@ -48,13 +48,13 @@ def test_plain_data_comes_back(value: dict[bytes, object], protocol: int) -> Non
 def test_pickles_of_python_2_are_read_as_pickle_reads_them(value: dict[bytes, object]) -> None:
     content = archives.python2(value)
     assert same(pickle.loads(content, encoding="bytes"), value)  # so these archives are true ones
-    assert same(read_plain(content), value)
+    assert same(read_plain_pickle(content), value)
 
 
 def test_both_orders_in_memory() -> None:
     for array in (np.arange(6).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))):
         for content in (archives.python2(array), *(pickle.dumps(array, p) for p in (2, 4, 5))):
-            assert np.array_equal(read_plain(content), array)
+            assert np.array_equal(read_plain_pickle(content), array)
 
 
 def test_both_names_of_numpys_core() -> None:
@@ -63,7 +63,7 @@ def test_both_names_of_numpys_core() -> None:
     old = content.replace(b"numpy._core.", b"numpy.core.")
     assert (b"numpy._core." in content) != (b"numpy._core." in old)
     for one in (content, old):
-        back = read_plain(one)
+        back = read_plain_pickle(one)
         assert isinstance(back, dict)
         assert np.array_equal(back[b"data"], value[b"data"])
         assert back[b"labels"] == [3, 1]
@@ -81,8 +81,8 @@ def test_the_hostile_pickles_would_do_harm(tmp_path: Path) -> None:
 def test_a_hostile_pickle_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     content, word = archives.hostile(tmp_path / "mark")[name]
     pickletools.dis(content, out=open("/dev/null", "w"))  # noqa: SIM115 - it is a pickle
-    with pytest.raises(Refused) as caught:
-        read_plain(content)
+    with pytest.raises(UnsafePickleError) as caught:
+        read_plain_pickle(content)
     assert word in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "mark").exists()
@@ -91,38 +91,38 @@ def test_a_hostile_pickle_is_refused_in_one_line(name: str, tmp_path: Path) -> N
 def test_what_contains_itself_or_is_very_deep() -> None:
     circle: list[object] = []
     circle.append({b"circle": circle})
-    with pytest.raises(Refused, match="contains itself"):
-        read_plain(pickle.dumps(circle, 2))
-    with pytest.raises(Refused, match="nested more than 50 deep"):
-        read_plain(b"]" * 100_000 + b"a" * 99_999 + b".")
+    with pytest.raises(UnsafePickleError, match="contains itself"):
+        read_plain_pickle(pickle.dumps(circle, 2))
+    with pytest.raises(UnsafePickleError, match="nested more than 50 deep"):
+        read_plain_pickle(b"]" * 100_000 + b"a" * 99_999 + b".")
     many: list[object] = []
     for _ in range(40):  # 2 ** 40 lists to whoever prints it
         many = [many, many]
-    with pytest.raises(Refused, match="repeats its parts"):
-        read_plain(pickle.dumps(many, 2))
+    with pytest.raises(UnsafePickleError, match="repeats its parts"):
+        read_plain_pickle(pickle.dumps(many, 2))
 
 
 def test_a_name_is_quoted(tmp_path: Path) -> None:
     name = "line\nbreak"
     content = b"\x80\x04\x8c\x02os" + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
-    with pytest.raises(Refused, match=r"'os\.line\\nbreak'"):
-        read_plain(content)
+    with pytest.raises(UnsafePickleError, match=r"'os\.line\\nbreak'"):
+        read_plain_pickle(content)
 
 
 def test_a_pickle_leaves_nothing_behind() -> None:
     """What one pickle does to a stand-in, the next one does not see."""
-    before = dict(_KNOWN)
+    before = dict(_FUNCTIONS)
     for content, _ in archives.hostile(Path("mark")).values():
         with pytest.raises(ValueError, match=r".+"):
-            read_plain(content)
-    assert before == _KNOWN
-    assert same(read_plain(pickle.dumps(np.arange(3), 2)), np.arange(3))
+            read_plain_pickle(content)
+    assert before == _FUNCTIONS
+    assert same(read_plain_pickle(pickle.dumps(np.arange(3), 2)), np.arange(3))
 
 
 def attempt(content: bytes) -> object:
     """What the pickle holds, or the complaint about it."""
     try:
-        return read_plain(content)
+        return read_plain_pickle(content)
     except ValueError as error:
         return str(error)
 
@@ -135,6 +135,6 @@ def test_a_damaged_pickle_is_refused_or_read() -> None:
     plain = (dict, list, tuple, set, frozenset, bytes, int, float, str, np.ndarray, type(None))
     for at in range(len(content)):
         with pytest.raises(ValueError, match="not a readable pickle"):
-            read_plain(content[:at])
+            read_plain_pickle(content[:at])
         for byte in range(256):
             assert isinstance(attempt(content[:at] + bytes([byte]) + content[at + 1 :]), plain)

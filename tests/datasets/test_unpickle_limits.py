@@ -10,7 +10,7 @@ import tracemalloc
 import archives
 import pytest
 
-from shortlist.datasets.unpickle import Refused, read_plain
+from shortlist.datasets.images.unpickle import UnsafePickleError, read_plain_pickle
 
 SECONDS, BYTES = 1.0, 100_000_000
 
@@ -89,7 +89,7 @@ def measured(content: bytes) -> tuple[object, float, int]:
 
 def _read(content: bytes) -> object:
     try:
-        return read_plain(content)
+        return read_plain_pickle(content)
     except ValueError as error:
         return error
 
@@ -114,7 +114,7 @@ def test_a_bomb_says_what_is_wrong_with_it() -> None:
         "long digits": "not a readable pickle",
     }.items():
         with pytest.raises(ValueError, match=words):
-            read_plain(BOMBS[name])
+            read_plain_pickle(BOMBS[name])
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
@@ -150,7 +150,7 @@ def test_mutations_of_a_true_archive_finish_quickly(count: int) -> None:
         assert held < BYTES
         if isinstance(result, ValueError):
             assert len(str(result).splitlines()) == 1
-            assert isinstance(result, Refused) or "not a readable pickle" in str(result)
+            assert isinstance(result, UnsafePickleError) or "not a readable pickle" in str(result)
         else:
             read += 1
             repr(result)

@@ -1,25 +1,26 @@
-"""Data: artificial and from files; images, and the features that a network makes of them."""
+"""Data: rows and features in files, images, and synthetic data."""
 
-from shortlist.datasets.cifar import read_cifar10, read_cifar100
-from shortlist.datasets.extraction import extract_features
-from shortlist.datasets.feature_files import DataFile, load, save
-from shortlist.datasets.image_folder import read_image_folder
-from shortlist.datasets.images import ImageFiles, Images
+from shortlist.datasets.feature_files import load, save
+from shortlist.datasets.images.cifar import read_cifar10, read_cifar100
+from shortlist.datasets.images.containers import ImageFiles, Images
+from shortlist.datasets.images.extraction import extract_features
+from shortlist.datasets.images.folder import read_image_folder
+from shortlist.datasets.images.svhn import read_svhn
+from shortlist.datasets.row_files import read_rows, stream_rows
+from shortlist.datasets.rows import Rows
 from shortlist.datasets.samples import FeatureFile, Samples
-from shortlist.datasets.score_files import CandidateFile, ScoreFile
-from shortlist.datasets.svhn import read_svhn
 from shortlist.datasets.synthetic import digits, gaussian
 
 __all__ = [
     "gaussian",
     "digits",
-    "load",
-    "save",
+    "Rows",
+    "read_rows",
+    "stream_rows",
     "Samples",
     "FeatureFile",
-    "CandidateFile",
-    "ScoreFile",
-    "DataFile",
+    "load",
+    "save",
     "read_cifar10",
     "read_cifar100",
     "read_svhn",

@@ -1,4 +1,4 @@
-"""Samples: rows, their labels, and the three parts of a study."""
+"""Features with labels, and the three splits of a study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows `x`, their labels `y` (indices into `classes`), and the true posterior if known."""
+    """Features and labels of some rows.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Features.
+    y : array of shape (n_rows,)
+        Right labels, as indices into `classes`.
+    classes : array of shape (n_classes,)
+        Names of the classes.
+    posterior : array of shape (n_rows, n_classes), optional
+        True conditional probabilities of the classes, where they are known.
+    """
 
     x: NDArray[np.floating]
     y: NDArray[np.integer]
@@ -26,8 +38,27 @@ class Samples:
         return Samples(self.x[rows], self.y[rows], self.classes, None if p is None else p[rows])
 
     def split(self, *sizes: int, seed: int = 0) -> list[Samples]:
-        """Disjoint random parts of the given sizes; the rest, if any, comes last.
+        """Split the rows at random into disjoint parts.
 
+        Parameters
+        ----------
+        *sizes : int
+            Number of rows of each part.
+        seed : int, default=0
+            Seed of the permutation.
+
+        Returns
+        -------
+        list of Samples
+            A part of each size, and the remaining rows, if any, as the last part.
+
+        Raises
+        ------
+        ValueError
+            If a size is below 1, or there are too few rows.
+
+        Examples
+        --------
         >>> import shortlist as sl
         >>> [len(part) for part in sl.datasets.gaussian(100).split(60, 30)]
         [60, 30, 10]
@@ -45,7 +76,19 @@ class Samples:
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Three disjoint parts: `fit` for the classifier, `select` for the selector, `test`."""
+    """Three disjoint splits of a data set.
+
+    Parameters
+    ----------
+    fit : Samples
+        Rows to train a classifier on.
+    select : Samples
+        Rows to fit and calibrate a set predictor on.
+    test : Samples
+        Rows to test on.
+    name : str, default=""
+        Name of the data set.
+    """
 
     fit: Samples
     select: Samples
@@ -54,4 +97,5 @@ class FeatureFile:
 
     @property
     def classes(self) -> NDArray[np.generic]:
+        """Names of the classes."""
         return self.fit.classes

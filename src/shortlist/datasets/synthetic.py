@@ -1,10 +1,10 @@
-"""Data that needs no files: the paper's Gaussians, and digits."""
+"""Data that need no files: the paper's Gaussians, and digits."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shortlist._utils.arrays import check_count
+from shortlist._utils.validation import check_count
 from shortlist.datasets.samples import Samples
 
 
@@ -16,18 +16,44 @@ def gaussian(
     n_classes: int = 10,
     dimension: int = 100,
 ) -> Samples:
-    """The paper's artificial data: balanced Gaussian classes, and their true posterior.
+    """Draw the paper's synthetic data: balanced Gaussian classes with a known posterior.
 
-    The means are drawn from N(0, separation² I) with the seed alone, so that every `m` samples
-    the same problem; all classes have unit covariance. At the default separation the best
-    possible top-1 accuracy is about 0.5, so that sets of several labels are needed.
+    All classes have unit covariance. The means are drawn from N(0, separation² I) and depend on
+    the seed alone, so that data sets of all sizes come from one distribution. With the default
+    separation the best possible top-1 accuracy is about 0.5, so that sets of several labels are
+    needed.
 
+    Parameters
+    ----------
+    m : int
+        Number of rows.
+    separation : float, default=0.15
+        Standard deviation of the means of the classes.
+    seed : int, default=0
+        Seed of the means and of the rows.
+    n_classes : int, default=10
+        Number of classes, at least 2.
+    dimension : int, default=100
+        Number of features.
+
+    Returns
+    -------
+    Samples
+        Rows in random order, with their true posterior.
+
+    Raises
+    ------
+    ValueError
+        If a number is too small, or the separation is not positive.
+
+    Examples
+    --------
     >>> data = gaussian(1000)
     >>> data.x.shape, data.posterior.shape, bool(abs(data.posterior.sum(1) - 1).max() < 1e-5)
     ((1000, 100), (1000, 10), True)
     """
     check_count(m, "m")
-    check_count(n_classes, "n_classes", least=2)
+    check_count(n_classes, "n_classes", minimum=2)
     check_count(dimension, "dimension")
     if not separation > 0:
         raise ValueError(f"separation must be positive; got {separation!r}")
@@ -36,7 +62,7 @@ def gaussian(
     y = rng.permutation(np.arange(m) % n_classes)
     x = rng.standard_normal((m, dimension), dtype=np.float32)
     x += means[y].astype(np.float32)
-    # log p(y | x) up to a constant of x: the squared norm of x is the same for all classes.
+    # These are log p(y | x) up to a constant: the squared norm of x is the same for all classes.
     logits = x @ means.T.astype(np.float32) - 0.5 * np.square(means).sum(axis=1)
     logits -= logits.max(axis=1, keepdims=True)
     posterior = np.exp(logits)
@@ -45,8 +71,15 @@ def gaussian(
 
 
 def digits() -> Samples:
-    """scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, in random order.
+    """Load the 1,797 handwritten digits of scikit-learn, 8 × 8 pixels each, in random order.
 
+    Returns
+    -------
+    Samples
+        Pixels from 0 to 1, and the digits as labels.
+
+    Examples
+    --------
     >>> digits()
     Samples(1,797 × 64, 10 classes)
     """

@@ -1,9 +1,9 @@
-"""A machine for pickles of plain data, whose work is bounded by the length of the pickle.
+"""An interpreter for pickles of plain data, with work bounded by the length of the pickle.
 
-Python's own machine runs whatever a pickle asks for, and a pickle of 200 bytes can ask for years
-of work: tuples that hold the one before twice, thirty times over, are hashed by walking a billion
-paths. Here every operation takes a time in proportion to its own bytes; what a function copies is
-counted; and only numbers and strings can be keys, so that nothing nested is ever hashed.
+Python's own interpreter executes everything in a pickle, and a pickle of 200 bytes can take years:
+if each of thirty tuples contains the one before it twice, hashing the last one visits a billion
+paths. Here the time of every operation is proportional to its own bytes, the copies that functions
+make are counted, and only numbers and strings can be keys, so that nothing nested is hashed.
 """
 
 from __future__ import annotations
@@ -12,51 +12,55 @@ import pickletools
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-MOST_BITS = 1024
-"""Longer integers are refused. Python's arithmetic on them is slower than linear."""
-KEY_BITS = 60
-"""Integer keys above this would collide where someone wants them to."""
-SPARE = 1000
-"""Work that any pickle may ask for, however short it is."""
+MAX_BITS = 1024
+"""Longer integers are refused: Python's arithmetic on them is slower than linear."""
+MAX_KEY_BITS = 60
+"""Longer integer keys are refused: they could be chosen to collide."""
+BASE_BUDGET = 1000
+"""Work that is allowed to a pickle of any length."""
 
 Call: TypeAlias = "Callable[[str, str], Callable[..., object]]"
 
 
-class Refused(ValueError):
-    """The pickle asks for something that plain data never needs."""
+class UnsafePickleError(ValueError):
+    """Raised for a pickle that contains anything but plain data."""
 
 
 class Budget:
-    """The copies that the functions of a pickle may make, in items or bytes."""
+    """The number of items or bytes that the functions of a pickle may still copy."""
 
     def __init__(self, length: int) -> None:
-        self.left = length + SPARE
+        self.left = length + BASE_BUDGET
 
     def spend(self, amount: int) -> None:
-        """Take an amount of work, or raise if there is not so much left."""
+        """Subtract an amount of work; raise if less is left."""
         self.left -= amount
         if self.left < 0:
-            raise Refused("it copies its parts over and over, which plain data never does")
+            raise UnsafePickleError(
+                "it copies its parts over and over, which plain data never does"
+            )
 
 
 def check_key(value: object) -> object:
-    """Raise unless the value is a number, a string or None: what is nested is slow to hash."""
+    """Raise unless the value is a number, a string or None: nested values are slow to hash."""
     if not isinstance(value, str | bytes | int | float | None):
-        raise Refused(f"it has a key of type {type(value).__name__}, which plain data never does")
-    if isinstance(value, int) and value.bit_length() > KEY_BITS:
-        raise Refused(f"it has an integer of {value.bit_length()} bits as a key")
+        raise UnsafePickleError(
+            f"it has a key of type {type(value).__name__}, which plain data never does"
+        )
+    if isinstance(value, int) and value.bit_length() > MAX_KEY_BITS:
+        raise UnsafePickleError(f"it has an integer of {value.bit_length()} bits as a key")
     return value
 
 
-class Machine:
-    """Runs the operations of one pickle.
+class PickleInterpreter:
+    """Executes the operations of one pickle.
 
     Parameters
     ----------
     content : bytes
         The pickle.
     find : function
-        Gives the function that stands for a module's name, or raises `Refused`.
+        Return the function for a name in a module, or raise `UnsafePickleError`.
     """
 
     def __init__(self, content: bytes, find: Call) -> None:
@@ -67,21 +71,23 @@ class Machine:
         self.memo: dict[int, object] = {}
 
     def run(self) -> object:
-        """Return what the pickle holds."""
+        """Return the value of the pickle."""
         for operation, argument, position in pickletools.genops(self.content):
             name = operation.name
             if name == "STOP":
                 return self._pop()
             if name in _LITERALS:
                 self.stack.append(_LITERALS[name](argument))
-            elif name in _MEMORISE:
+            elif name in _STORE:
                 self._put(name, argument, position or 0)
-            elif name in _RECALL:
+            elif name in _FETCH:
                 self.stack.append(self.memo[int(str(argument))])
             elif name in _STEPS:
                 _STEPS[name](self, argument)
             else:
-                raise Refused(f"it uses {name} ({short(argument)}), which plain data never does")
+                raise UnsafePickleError(
+                    f"it uses {name} ({short(argument)}), which plain data never does"
+                )
         raise ValueError("it has no end")
 
     def _frame(self, length: object) -> None:
@@ -103,9 +109,9 @@ class Machine:
 
     def _put(self, name: str, argument: object, position: int) -> None:
         number = len(self.memo) if name == "MEMOIZE" else int(str(argument))
-        # A true number is below the position; others would be made to take up memory.
+        # Numbers above the position would only serve to take up memory.
         if not 0 <= number <= position:
-            raise Refused(f"it numbers an object {number}, but is not so long")
+            raise UnsafePickleError(f"it numbers an object {number}, but is not so long")
         self.memo[number] = self.stack[-1]
 
     # Containers
@@ -113,19 +119,19 @@ class Machine:
     def _set_items(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise Refused(f"it gives keys to a {type(target).__name__}")
+            raise UnsafePickleError(f"it gives keys to a {type(target).__name__}")
         target.update(_pairs(items))
 
     def _append(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise Refused(f"it appends to a {type(target).__name__}")
+            raise UnsafePickleError(f"it appends to a {type(target).__name__}")
         target.extend(items)
 
     def _add_items(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, set):
-            raise Refused(f"it adds to a {type(target).__name__}")
+            raise UnsafePickleError(f"it adds to a {type(target).__name__}")
         target.update(map(check_key, items))
 
     # Functions
@@ -137,19 +143,21 @@ class Machine:
     def _stack_name(self) -> None:
         name, module = self._pop(), self._pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise Refused(f"it names a function by a {type(name).__name__}")
+            raise UnsafePickleError(f"it names a function by a {type(name).__name__}")
         self.stack.append(self.find(module, name))
 
     def _call(self, function: object, arguments: object) -> None:
         if not callable(function) or not isinstance(arguments, tuple):
-            raise Refused(f"it calls a {type(function).__name__}, which plain data never does")
+            raise UnsafePickleError(
+                f"it calls a {type(function).__name__}, which plain data never does"
+            )
         self.stack.append(function(*arguments))
 
     def _build(self, state: object) -> None:
         target = self.stack[-1]
         change = getattr(type(target), "__setstate__", None)
         if change is None:
-            raise Refused(f"it gives a state to a {type(target).__name__}")
+            raise UnsafePickleError(f"it gives a state to a {type(target).__name__}")
         change(target, state)
 
     def _instance(self, argument: object) -> None:
@@ -166,10 +174,12 @@ class Machine:
         self._call(self._pop(), arguments)
 
     def _outside(self, pid: object) -> None:
-        raise Refused(f"it refers to an object outside of itself ({short(pid)})")
+        raise UnsafePickleError(f"it refers to an object outside of itself ({short(pid)})")
 
     def _numbered_class(self, number: object) -> None:
-        raise Refused(f"it names a class by the number {number}, which plain data never does")
+        raise UnsafePickleError(
+            f"it names a class by the number {number}, which plain data never does"
+        )
 
 
 def _pairs(items: list[object]) -> Iterable[tuple[object, object]]:
@@ -180,21 +190,21 @@ def _pairs(items: list[object]) -> Iterable[tuple[object, object]]:
 
 def _integer(argument: object) -> int:
     assert isinstance(argument, int)
-    if argument.bit_length() > MOST_BITS:
-        raise Refused(f"it holds a number of {argument.bit_length():,} bits")
+    if argument.bit_length() > MAX_BITS:
+        raise UnsafePickleError(f"it holds a number of {argument.bit_length():,} bits")
     return argument
 
 
 def _old_string(argument: object) -> bytes:
-    """Python 2's strings, which `pickletools` gives as text."""
+    """Return a string of Python 2, which `pickletools` decodes, as bytes."""
     return str(argument).encode("latin1")
 
 
 def short(value: object) -> str:
-    """Numbers and strings in a few words; of anything else the type, as it may be endless."""
+    """Return a short text: of numbers and strings the value, of other values the type."""
     if isinstance(value, str | bytes | float | bool | None):
         return ascii(value[:60] if isinstance(value, str | bytes) else value)[:60]
-    if isinstance(value, int) and value.bit_length() <= MOST_BITS:
+    if isinstance(value, int) and value.bit_length() <= MAX_BITS:
         return str(value)[:60]
     return f"a {type(value).__name__}"
 
@@ -213,19 +223,19 @@ _LITERALS: dict[str, Callable[[object], object]] = {
     "EMPTY_DICT": lambda _: {},
     "EMPTY_SET": lambda _: set(),
 }
-_MEMORISE = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
-_RECALL = ("GET", "BINGET", "LONG_BINGET")
+_STORE = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
+_FETCH = ("GET", "BINGET", "LONG_BINGET")
 
 
-def _tuple_of(count: int) -> Callable[[Machine, object], None]:
-    def step(machine: Machine, _: object) -> None:
-        items = [machine._pop() for _ in range(count)]
-        machine.stack.append(tuple(reversed(items)))
+def _tuple_of(count: int) -> Callable[[PickleInterpreter, object], None]:
+    def step(interpreter: PickleInterpreter, _: object) -> None:
+        items = [interpreter._pop() for _ in range(count)]
+        interpreter.stack.append(tuple(reversed(items)))
 
     return step
 
 
-_STEPS: dict[str, Callable[[Machine, object], None]] = {
+_STEPS: dict[str, Callable[[PickleInterpreter, object], None]] = {
     "PROTO": lambda m, a: None,
     "FRAME": lambda m, a: m._frame(a),
     "MARK": lambda m, a: m.marks.append(len(m.stack)),
@@ -259,12 +269,12 @@ _STEPS: dict[str, Callable[[Machine, object], None]] = {
 }
 
 
-def _discard(machine: Machine) -> None:
-    """Drop the last value, or, where there is none since a mark, that mark."""
-    if machine.marks and machine.marks[-1] == len(machine.stack):
-        machine.marks.pop()
+def _discard(interpreter: PickleInterpreter) -> None:
+    """Drop the last value, or the last mark if no value follows it."""
+    if interpreter.marks and interpreter.marks[-1] == len(interpreter.stack):
+        interpreter.marks.pop()
     else:
-        machine._pop()
+        interpreter._pop()
 
 
 def _ignore(_: object) -> None:

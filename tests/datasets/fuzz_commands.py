@@ -1,9 +1,9 @@
 """Run commands on mutated data files, and watch what they do.
 
-`python tests/fuzz_commands.py COUNT SEED` prints a JSON object: how many commands ended how, and
-every finding. A finding is a traceback, an unknown exit code, a message that is not one clean line,
-a file written outside the output folder, anything executed or unpickled, a command that takes long,
-or two formats with the same content that give other sets.
+`python tests/datasets/fuzz_commands.py COUNT SEED` prints a JSON object: the number of commands by
+exit code, and every finding. A finding is a traceback, an unknown exit code, a message that is not
+one clean line, a file written outside the output folder, anything executed or unpickled, a command
+that takes long, or two formats with the same content that give other sets.
 """
 
 from __future__ import annotations

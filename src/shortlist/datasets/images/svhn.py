@@ -1,4 +1,4 @@
-"""SVHN, street-view house numbers, from the authors' MATLAB files."""
+"""SVHN (street view house numbers), from the authors' MATLAB files."""
 
 from __future__ import annotations
 
@@ -8,23 +8,35 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from shortlist._utils.arrays import check_choice
-from shortlist.datasets.images import Images
+from shortlist._utils.validation import check_choice
+from shortlist.datasets.images.containers import Images
 
-SvhnPart: TypeAlias = Literal["train", "test", "extra"]
+SvhnSplit: TypeAlias = Literal["train", "test", "extra"]
 
 
-def read_svhn(path: str | os.PathLike[str], part: SvhnPart = "train") -> Images:
-    """SVHN's cropped digits (format 2): 32 × 32 pixels, ten classes.
+def read_svhn(path: str | os.PathLike[str], split: SvhnSplit = "train") -> Images:
+    """Read the cropped digits of SVHN (format 2): 32 × 32 pixels, ten classes.
 
-    In the files the label 10 means the digit 0; here it is 0.
+    The digit 0 has the label 10 in the files, and the label 0 in the result.
 
     Parameters
     ----------
     path : path
         A folder with `train_32x32.mat`, `test_32x32.mat`, `extra_32x32.mat`, or one .mat file.
-    part : {"train", "test", "extra"}, default="train"
-        Which file of the folder. One file is read as it is, whatever part it holds.
+    split : {"train", "test", "extra"}, default="train"
+        The file of the folder to read. Ignored if `path` is a file.
+
+    Returns
+    -------
+    Images
+        Images in memory, with their labels.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged, or is not one of SVHN's.
 
     Examples
     --------
@@ -37,28 +49,32 @@ def read_svhn(path: str | os.PathLike[str], part: SvhnPart = "train") -> Images:
     >>> data, data.y.tolist()
     (Images(2 of 32 × 32, 10 classes), [0, 7])
     """
-    check_choice(part, "part", ["train", "test", "extra"])
+    check_choice(split, "split", ["train", "test", "extra"])
     file = Path(path)
     if file.is_dir():
-        file = file / f"{part}_32x32.mat"
+        file = file / f"{split}_32x32.mat"
     if not file.is_file():
         raise FileNotFoundError(f"there is no SVHN file at {str(file)!r}")
+    return _read(file)
+
+
+def _read(file: Path) -> Images:
     from scipy.io import loadmat
 
     try:
         arrays = loadmat(file, variable_names=["X", "y"])
     except NotImplementedError as error:
         raise ValueError(
-            f"{file.name} is a MATLAB 7.3 file; SVHN's own are of version 5"
+            f"{file.name} is a MATLAB 7.3 file; the files of SVHN have version 5"
         ) from error
-    # What scipy raises on a damaged file depends on where the damage is.
+    # The type of scipy's error depends on where a file is damaged.
     except Exception as error:
         raise ValueError(f"{file.name} is not a readable .mat file: {error}") from error
     missing = [name for name in ("X", "y") if name not in arrays]
     if missing:
         raise ValueError(f"{file.name} lacks {' and '.join(missing)}; SVHN's files have X and y")
     x, y = np.asarray(arrays["X"]), np.asarray(arrays["y"])
-    if x.ndim == 3:  # MATLAB drops a last axis of one
+    if x.ndim == 3:  # MATLAB drops a last axis of length one.
         x = x[..., None]
     rows = x.shape[-1]
     if x.shape != (32, 32, 3, rows) or x.dtype != np.uint8 or y.size != rows or not rows:

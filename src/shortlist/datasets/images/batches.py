@@ -1,4 +1,4 @@
-"""Batches of images, from whatever holds images."""
+"""Batches of images, from arrays, data sets and iterables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shortlist._utils.arrays import to_tensor
-from shortlist.datasets.images import Images
+from shortlist.datasets.images.containers import Images
 
 CHANNELS = (1, 3, 4)
 KEYS = ("pixel_values", "image", "img", "images")
-"""Where a row of a dataset that is a dictionary has its image."""
+"""Keys of the image in a row that is a dictionary, in order of preference."""
 
 
-def count_of(images: object) -> int | None:
-    """How many images there are, where that can be known before they are read."""
+def image_count(images: object) -> int | None:
+    """Return the number of images, or None if it is not known before they are read."""
     if isinstance(images, torch.utils.data.DataLoader):
-        return None  # its length is in batches
+        return None  # Its length is a number of batches.
     if isinstance(images, Tensor | np.ndarray):
         return len(images) if images.ndim else None
     try:
@@ -29,10 +29,10 @@ def count_of(images: object) -> int | None:
         return None
 
 
-def batches_of(images: object, rows: int) -> Iterator[Tensor]:
-    """Tensors (rows, channels, height, width): bytes or floats, as they came.
+def image_batches(images: object, rows: int) -> Iterator[Tensor]:
+    """Yield tensors (rows, channels, height, width) of bytes or floats, as they came.
 
-    What comes in batches already (a DataLoader) keeps its own.
+    The batches of a DataLoader stay as they are.
     """
     if isinstance(images, Images):
         for batch in images.batches(rows):
@@ -47,11 +47,11 @@ def batches_of(images: object, rows: int) -> Iterator[Tensor]:
         for start in range(0, len(whole), rows):
             yield channels_first(whole[start : start + rows])
     else:
-        yield from _gathered(_items(images), rows)
+        yield from _group(_items(images), rows)
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """Images as networks take them. Bytes come with the channels last, floats with them first."""
+    """Return images with the channels first: those of bytes are moved, those of floats checked."""
     last, first = images.shape[3] in CHANNELS, images.shape[1] in CHANNELS
     if images.dtype == torch.uint8:
         if not last and not first:
@@ -73,8 +73,8 @@ def channels_first(images: Tensor) -> Tensor:
     return images
 
 
-def resized(images: Tensor, size: int) -> Tensor:
-    """The middle square of float images whose shorter side has been resized to `size`."""
+def resize(images: Tensor, size: int) -> Tensor:
+    """Resize the shorter side of float images to `size` pixels and crop the centre square."""
     height, width = images.shape[-2:]
     scale = size / min(height, width)
     shape = max(size, round(height * scale)), max(size, round(width * scale))
@@ -87,10 +87,12 @@ def resized(images: Tensor, size: int) -> Tensor:
 
 
 def _items(images: object) -> Iterator[object]:
-    """What a dataset or an iterable gives, one after the other."""
+    """Yield the items of a data set or an iterable."""
     if isinstance(images, Iterable):
         yield from images
-    elif hasattr(images, "__getitem__") and hasattr(images, "__len__"):  # a Dataset has no more
+    elif hasattr(images, "__getitem__") and hasattr(
+        images, "__len__"
+    ):  # A Dataset may have no more than these.
         for row in range(len(images)):
             yield images[row]
     else:
@@ -100,7 +102,8 @@ def _items(images: object) -> Iterator[object]:
         )
 
 
-def _gathered(items: Iterator[object], rows: int) -> Iterator[Tensor]:
+def _group(items: Iterator[object], rows: int) -> Iterator[Tensor]:
+    """Yield batches of single images, and batches of images as they are."""
     waiting: list[Tensor] = []
     for item in items:
         image = _image(item)
@@ -109,14 +112,14 @@ def _gathered(items: Iterator[object], rows: int) -> Iterator[Tensor]:
             continue
         waiting.append(image)
         if len(waiting) == rows:
-            yield _stacked(waiting)
+            yield _stack(waiting)
             waiting = []
     if waiting:
-        yield _stacked(waiting)
+        yield _stack(waiting)
 
 
 def _image(item: object) -> Tensor:
-    """The image of one row, which may be beside a label, as a tensor."""
+    """Return the image of a row, which may be a pair of image and label, as a tensor."""
     if isinstance(item, Mapping):
         known = [key for key in KEYS if key in item]
         if not known:
@@ -126,7 +129,7 @@ def _image(item: object) -> Tensor:
         item = item[known[0]]
     elif isinstance(item, Sequence) and not isinstance(item, str | bytes) and len(item):
         item = item[0]
-    if hasattr(item, "convert") and hasattr(item, "getbands"):  # an image of Pillow
+    if hasattr(item, "convert") and hasattr(item, "getbands"):  # An image of Pillow.
         item = np.array(item.convert("RGB"))
     image = to_tensor(item, "images")
     if image.ndim == 2:
@@ -138,7 +141,7 @@ def _image(item: object) -> Tensor:
     return image
 
 
-def _stacked(images: list[Tensor]) -> Tensor:
+def _stack(images: list[Tensor]) -> Tensor:
     shapes = {tuple(image.shape) for image in images}
     if len(shapes) > 1:
         a, b = sorted(shapes)[:2]

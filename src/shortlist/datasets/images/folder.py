@@ -1,4 +1,4 @@
-"""Images in folders, one folder for each class."""
+"""Folders of images, with one folder for each class."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shortlist._utils.arrays import check_count
-from shortlist.datasets.images import ImageFiles, Images
+from shortlist._utils.validation import check_count
+from shortlist.datasets.images.containers import ImageFiles, Images
 
 EXTENSIONS = (
     *(".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm"),
@@ -23,20 +23,32 @@ def read_image_folder(
     size: int | None = None,
     classes: Sequence[str] | None = None,
 ) -> Images:
-    """Images in folders, one folder for each class, whose name is the folder's.
+    """Read a folder that contains one folder of images for each class.
 
-    Classes and files come in the order of their names. Images below a class's folder belong to
-    it, however deep. Nothing is decoded yet. Needs Pillow: `pip install 'shortlist[images]'`.
+    Classes and files are sorted by name. A class has all images below its folder, at any depth.
+    Images are decoded when needed, by Pillow: `pip install 'shortlist[images]'`.
 
     Parameters
     ----------
     path : path
-        The folder of folders.
+        The folder. Its folders are named after the classes.
     size : int, optional
-        Resize the shorter side to this and keep the middle square. Needed if images differ in
-        size.
+        Resize the shorter side to this many pixels and crop the centre square. Required if images
+        differ in size.
     classes : sequence of str, optional
-        The classes of another part, so that labels agree; a folder may then be missing.
+        Classes of another split, so that labels agree. A folder may then be missing.
+
+    Returns
+    -------
+    Images
+        Image files, with their labels.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    ValueError
+        If there is no folder in it, a folder has no images, or a class is unknown.
 
     Examples
     --------
@@ -55,26 +67,26 @@ def read_image_folder(
         check_count(size, "size")
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder at {os.fspath(path)!r}")
-    found = sorted(f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
-    if not found:
+    present = sorted(f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
+    if not present:
         raise ValueError(f"{folder} has no folders in it; there must be one for each class")
-    names = found if classes is None else [str(name) for name in classes]
-    strange = [name for name in found if name not in set(names)]
-    if strange:
+    names = present if classes is None else [str(name) for name in classes]
+    unknown = [name for name in present if name not in set(names)]
+    if unknown:
         raise ValueError(
-            f"{folder} has a folder {strange[0]!r} ({len(strange)} such), "
+            f"{folder} has a folder {unknown[0]!r} ({len(unknown)} such), "
             f"which is not one of the {len(names)} classes"
         )
     paths: list[Path] = []
     y: list[int] = []
-    for name in found:
-        inside = sorted(_images_below(folder / name))
-        if not inside:
+    for name in present:
+        files = sorted(_images_below(folder / name))
+        if not files:
             raise ValueError(
-                f"{folder / name} has no images; they are files ending in {', '.join(EXTENSIONS)}"
+                f"{folder / name} has no images, which are files ending in {', '.join(EXTENSIONS)}"
             )
-        paths += inside
-        y += [names.index(name)] * len(inside)
+        paths += files
+        y += [names.index(name)] * len(files)
     return Images(ImageFiles(tuple(paths), size), np.array(y, dtype=np.int64), np.array(names))
 
 

@@ -1,4 +1,4 @@
-"""Images and their labels, in memory or in files that are decoded when they are needed."""
+"""Images with labels, in memory or in files that are decoded when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.arrays import check_count
+from shortlist._utils.validation import check_count
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files, decoded to RGB in the order they are asked for.
+    """Image files, which are decoded to RGB when needed.
 
-    With a `size`, the shorter side is resized to it and the middle square is kept.
+    Parameters
+    ----------
+    paths : tuple of Path
+        The files.
+    size : int, optional
+        Resize the shorter side to this many pixels and crop the centre square.
     """
 
     paths: tuple[Path, ...]
@@ -32,10 +37,33 @@ class ImageFiles:
         return len(self.paths)
 
     def select_rows(self, rows: Sequence[int]) -> ImageFiles:
+        """Return the files with some row numbers.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Row numbers.
+
+        Returns
+        -------
+        ImageFiles
+            These files, in the given order.
+        """
         return ImageFiles(tuple(self.paths[row] for row in rows), self.size)
 
     def decode(self) -> NDArray[np.uint8]:
-        """All of the files, as one array (rows, height, width, 3)."""
+        """Decode all files.
+
+        Returns
+        -------
+        array of shape (n_rows, height, width, 3)
+            Bytes.
+
+        Raises
+        ------
+        ValueError
+            If a file is not a readable image, or images differ in size.
+        """
         if not self.paths:
             raise ValueError("there are no images to decode")
         pillow = _pillow()
@@ -44,19 +72,27 @@ class ImageFiles:
         for path, image in zip(self.paths, images, strict=True):
             if image.shape != images[0].shape:
                 raise ValueError(
-                    f"{path} is {_by(image)} pixels, but {self.paths[0]} is {_by(images[0])}; "
-                    "give a size= to make them alike"
+                    f"{path} is {_dimensions(image)} pixels, but {self.paths[0]} is "
+                    f"{_dimensions(images[0])}; give size=... to resize them"
                 )
         return np.stack(images)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images, their labels `y` (indices into `classes`), and the names of the classes.
+    """Images and their labels.
 
-    `images` is an array of bytes (rows, height, width, channels), or `ImageFiles`, which are
-    decoded when they are needed.
+    Parameters
+    ----------
+    images : array of shape (n_rows, height, width, channels), or ImageFiles
+        Bytes, or files that are decoded when needed.
+    y : array of shape (n_rows,)
+        Right labels, as indices into `classes`.
+    classes : array of shape (n_classes,)
+        Names of the classes.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> data = Images(np.zeros((10, 32, 32, 3), np.uint8), np.arange(10) % 2, np.array(["a", "b"]))
     >>> data
@@ -88,11 +124,22 @@ class Images:
     def __getitem__(self, rows: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Images:
         if isinstance(self.images, np.ndarray):
             return Images(self.images[rows], self.y[rows], self.classes)
-        wanted = np.arange(len(self))[rows]
-        return Images(self.images.select_rows(wanted.tolist()), self.y[rows], self.classes)
+        numbers = np.arange(len(self))[rows].tolist()
+        return Images(self.images.select_rows(numbers), self.y[rows], self.classes)
 
     def batches(self, rows: int) -> Iterator[NDArray[np.uint8]]:
-        """The images in order, so many rows at a time; files are decoded here."""
+        """Yield the images in batches; files are decoded one batch at a time.
+
+        Parameters
+        ----------
+        rows : int
+            Maximum number of images in a batch.
+
+        Yields
+        ------
+        array of shape (n_rows, height, width, channels)
+            The next batch.
+        """
         check_count(rows, "rows")
         for start in range(0, len(self), rows):
             part = self[start : start + rows].images
@@ -100,11 +147,11 @@ class Images:
 
     def __repr__(self) -> str:
         if isinstance(self.images, np.ndarray):
-            kind = f"of {self.images.shape[1]} × {self.images.shape[2]}"
+            form = f"of {self.images.shape[1]} × {self.images.shape[2]}"
         else:
             size = self.images.size
-            kind = "in files" + (f", read as {size} × {size}" if size else "")
-        return f"Images({len(self):,} {kind}, {len(self.classes)} classes)"
+            form = "in files" + (f", read as {size} × {size}" if size else "")
+        return f"Images({len(self):,} {form}, {len(self.classes)} classes)"
 
 
 def _pillow() -> ModuleType:
@@ -119,9 +166,9 @@ def _pillow() -> ModuleType:
 
 def _decode(pillow: ModuleType, path: Path, size: int | None) -> NDArray[np.uint8]:
     try:
-        with pillow.open(path) as opened:
-            image = opened.convert("RGB")
-    # What Pillow raises on a damaged file depends on the format and on the damage.
+        with pillow.open(path) as file:
+            image = file.convert("RGB")
+    # The type of Pillow's error depends on the format and on the damage.
     except Exception as error:
         raise ValueError(f"{path} is not a readable image: {error}") from error
     if size is not None:
@@ -134,5 +181,5 @@ def _decode(pillow: ModuleType, path: Path, size: int | None) -> NDArray[np.uint
     return np.asarray(image, dtype=np.uint8)
 
 
-def _by(image: NDArray[np.uint8]) -> str:
+def _dimensions(image: NDArray[np.uint8]) -> str:
     return f"{image.shape[0]} × {image.shape[1]}"

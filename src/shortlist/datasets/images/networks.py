@@ -1,4 +1,4 @@
-"""Networks by name, and their weights from files that are not executed."""
+"""Networks by name, and weights from files that are not executed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,25 @@ from torch import Tensor, nn
 from shortlist._utils.arrays import to_tensor
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
-"""Under which names people keep a state dict in a checkpoint."""
+"""Keys that a checkpoint may have for the state dict."""
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network, and how its images are prepared, where that is known.
+    """A network, and the preprocessing of its images where that is known.
 
-    `transform` is the whole of it, and takes squares of `decoded` pixels a side; `size`, `mean` and
-    `std` are its parts.
+    Parameters
+    ----------
+    network : nn.Module
+        The network.
+    transform : callable, optional
+        The complete preprocessing. It takes squares with `decoded_size` pixels a side.
+    mean, std : tuple of float, optional
+        Mean and standard deviation of each channel in the training data.
+    size : int, optional
+        Size of the network's input images, in pixels.
+    decoded_size : int, optional
+        Size of the images that `transform` takes, in pixels.
     """
 
     network: nn.Module
@@ -35,58 +45,67 @@ class Backbone:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     size: int | None = None
-    decoded: int | None = None
+    decoded_size: int | None = None
 
 
-def build(spec: str, weights: str | os.PathLike[str] | None = None) -> Backbone:
-    """The network that `spec` names.
+def build_network(spec: str, weights: str | os.PathLike[str] | None = None) -> Backbone:
+    """Build a network by its name.
 
     Parameters
     ----------
     spec : str
-        `torchvision:resnet50` or `timm:vit_base_patch16_224`, with the published weights and the
-        preparation that belongs to them, unless there are weights of one's own; else
-        `package.module:function` or `file.py:function`, a function without arguments that
-        returns the network.
+        `torchvision:NAME` or `timm:NAME`, with the published weights and their preprocessing
+        unless `weights` are given; or `package.module:function` or `file.py:function`, a function
+        without arguments that returns the network.
     weights : path, optional
-        A state dict, .safetensors or .pt. Images are then prepared as the caller says.
+        A state dict, .safetensors or .pt.
+
+    Returns
+    -------
+    Backbone
+        The network, and its preprocessing where that is known.
+
+    Raises
+    ------
+    ValueError
+        If there is no such network, or the weights are not those of the network.
     """
-    where, _, name = spec.rpartition(":")
-    if not where or not name:
+    source, _, name = spec.rpartition(":")
+    if not source or not name:
         raise ValueError(
             f"a model is torchvision:NAME, timm:NAME, package.module:function or "
             f"file.py:function; got {spec!r}"
         )
-    own = weights is not None
-    if where == "torchvision":
-        backbone = _torchvision(name, pretrained=not own)
-    elif where == "timm":
-        backbone = _timm(name, pretrained=not own)
+    if source == "torchvision":
+        backbone = _build_torchvision(name, pretrained=weights is None)
+    elif source == "timm":
+        backbone = _build_timm(name, pretrained=weights is None)
     else:
-        backbone = Backbone(_called(where, name))
+        backbone = Backbone(_call(source, name))
     if weights is not None:
         load_weights(backbone.network, weights)
     return backbone
 
 
 def load_weights(network: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Put a state dict into a network: every tensor of it, or an error."""
+    """Load a state dict into a network; raise unless the tensors are those of the network."""
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"there are no weights at {os.fspath(path)!r}")
-    state = _state(file)
-    own = network.state_dict()
-    missing, strange = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    if missing or strange:
+    state = _read_state(file)
+    expected = network.state_dict()
+    missing = sorted(expected.keys() - state.keys())
+    unknown = sorted(state.keys() - expected.keys())
+    if missing or unknown:
         raise ValueError(
             f"{file.name} does not fit {type(network).__name__}: "
             + " and ".join(
                 f"{len(names)} {what} (first: {names[0]})"
-                for names, what in ((missing, "tensors missing"), (strange, "too many"))
+                for names, what in ((missing, "tensors missing"), (unknown, "too many"))
                 if names
             )
         )
-    for name, value in own.items():
+    for name, value in expected.items():
         if value.shape != state[name].shape:
             raise ValueError(
                 f"{file.name} does not fit {type(network).__name__}: {name} is "
@@ -95,7 +114,8 @@ def load_weights(network: nn.Module, path: str | os.PathLike[str]) -> None:
     network.load_state_dict(state)
 
 
-def _state(file: Path) -> dict[str, Tensor]:
+def _read_state(file: Path) -> dict[str, Tensor]:
+    """Read a state dict; nothing in the file is executed."""
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -103,7 +123,7 @@ def _state(file: Path) -> dict[str, Tensor]:
             loaded: object = load_file(file)
         else:
             loaded = torch.load(file, map_location="cpu", weights_only=True)
-    # What is raised depends on the format and on the damage.
+    # The type of the error depends on the format and on the damage.
     except Exception as error:
         raise ValueError(
             f"{file.name} is not a file of weights that can be read without running code: save "
@@ -117,16 +137,16 @@ def _state(file: Path) -> dict[str, Tensor]:
             f"{file.name} holds a {type(loaded).__name__}, not a state dict; save "
             "model.state_dict()"
         )
-    # DataParallel puts its own name before every other.
+    # DataParallel adds a prefix to every name.
     return {str(key).removeprefix("module."): value for key, value in loaded.items()}
 
 
-def _torchvision(name: str, *, pretrained: bool) -> Backbone:
+def _build_torchvision(name: str, *, pretrained: bool) -> Backbone:
     models = _library("torchvision.models", "torchvision")
     _check_name(name, models.list_models(module=models), "torchvision")
     if not pretrained:
         return Backbone(models.get_model(name, weights=None))
-    network = _fetched(name, lambda: models.get_model(name, weights="DEFAULT"))
+    network = _download(name, lambda: models.get_model(name, weights="DEFAULT"))
     prepare = models.get_model_weights(name).DEFAULT.transforms()
     return Backbone(
         network,
@@ -134,29 +154,29 @@ def _torchvision(name: str, *, pretrained: bool) -> Backbone:
         mean=tuple(prepare.mean),
         std=tuple(prepare.std),
         size=int(prepare.crop_size[0]),
-        decoded=int(prepare.resize_size[0]),
+        decoded_size=int(prepare.resize_size[0]),
     )
 
 
-def _timm(name: str, *, pretrained: bool) -> Backbone:
+def _build_timm(name: str, *, pretrained: bool) -> Backbone:
     timm = _library("timm", "timm")
     _check_name(name.partition(".")[0], timm.list_models(), "timm")
     if not pretrained:
         return Backbone(timm.create_model(name, pretrained=False))
-    network = _fetched(name, lambda: timm.create_model(name, pretrained=True))
+    network = _download(name, lambda: timm.create_model(name, pretrained=True))
     known = _library("timm.data", "timm").resolve_model_data_config(network)
     mean, std = tuple(known["mean"]), tuple(known["std"])
     return Backbone(network, mean=mean, std=std, size=int(known["input_size"][-1]))
 
 
-def _fetched(name: str, fetch: Callable[[], nn.Module]) -> nn.Module:
+def _download(name: str, create: Callable[[], nn.Module]) -> nn.Module:
     try:
-        return fetch()
-    # Of the library's own, or of the network.
+        return create()
+    # The error may be one of the library or of the connection.
     except Exception as error:
         raise ValueError(
-            f"the published weights of {name} are not to be had ({_first_line(error)}); "
-            "fetch them by hand, and name the file (--weights)"
+            f"the published weights of {name} are not available ({_first_line(error)}); "
+            "download them, and give the file (--weights)"
         ) from error
 
 
@@ -165,7 +185,7 @@ def _library(module: str, package: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"a model of {package} needs it: pip install {package} ({_first_line(error)})"
+            f"models of {package} need {package}: pip install {package} ({_first_line(error)})"
         ) from error
 
 
@@ -178,39 +198,41 @@ def _check_name(name: str, known: list[str], library: str) -> None:
         )
 
 
-def _called(where: str, name: str) -> nn.Module:
-    if where.endswith(".py"):
-        module = _module_of(Path(where))
+def _call(source: str, name: str) -> nn.Module:
+    """Call the function `name` of a module or of a file, which returns the network."""
+    if source.endswith(".py"):
+        module = _import_file(Path(source))
     else:
         try:
-            module = import_module(where)
+            module = import_module(source)
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"there is no module {where!r} ({error}); for a file write {where}.py:{name}"
+                f"there is no module {source!r} ({error}); for a file write {source}.py:{name}"
             ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"{where} has no function {name!r}")
+        raise ValueError(f"{source} has no function {name!r}")
     network = function()
     if not isinstance(network, nn.Module):
-        raise ValueError(f"{where}:{name} gave a {type(network).__name__}, not an nn.Module")
+        raise ValueError(f"{source}:{name} returned a {type(network).__name__}, not an nn.Module")
     return network
 
 
-def _module_of(file: Path) -> ModuleType:
+def _import_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file at {str(file)!r}")
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise ValueError(f"{file} is not a Python file")
     module = module_from_spec(spec)
-    with _on_the_path(file.resolve().parent):  # as if it had been run: it may import its siblings
+    with _search_path(file.resolve().parent):  # As in a script, it can import its siblings.
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _on_the_path(folder: Path) -> Iterator[None]:
+def _search_path(folder: Path) -> Iterator[None]:
+    """Put a folder first in the search path of imports."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     try:

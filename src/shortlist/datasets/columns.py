@@ -1,0 +1,190 @@
+"""Rows from named columns: which column contains scores, candidates, labels or features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist._utils.frames import check_distinct, whole_numbers
+from shortlist.datasets.rows import Rows, RowValues, is_numbered
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+FEATURE_PREFIX = "x_"
+"""Columns whose names begin with this are features."""
+LIST_COLUMNS = ("scores", "labels", "features")
+"""Columns with a list in each row."""
+
+
+class InvalidColumnsError(ValueError):
+    """Raised for a file that can be read, but whose columns are not rows."""
+
+
+def check_column_names(names: Sequence[str], name: str) -> None:
+    """Raise if a column of the file `name` has no name, or two have the same."""
+    if "" in names:
+        raise InvalidColumnsError(
+            f"{name}: column {list(names).index('')} has no name; name it, or leave it out "
+            "(index=False, if it is an index of pandas)"
+        )
+    check_distinct(names, name, verb="has")
+
+
+def rows_from_table(table: pa.Table, name: str) -> Rows:
+    """Return the rows of an Arrow table; `name` is that of its file."""
+    import pyarrow as pa
+
+    check_column_names(table.schema.names, name)
+    lists = {}
+    for field in table.schema:
+        if (
+            pa.types.is_list(field.type)
+            or pa.types.is_large_list(field.type)
+            or pa.types.is_fixed_size_list(field.type)
+        ):
+            lists[field.name] = _values_of_lists(
+                table[field.name].combine_chunks(), field.name, name
+            )
+    rest = table.drop_columns(list(lists)) if lists else table
+    return rows_from_frame(rest.to_pandas(), lists, name)
+
+
+def _values_of_lists(column: pa.Array, column_name: str, name: str) -> RowValues:
+    """Return a column of lists: as a matrix if all have one length, else as nested lists."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    if column.null_count:
+        at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InvalidColumnsError(f"{name}: {column_name} of row {at} is missing; give a list")
+    flat = column.flatten()
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    # A missing score becomes NaN, which padding may have. A missing label is itself padding.
+    has_padding = flat.null_count and column_name == "labels"
+    if has_padding or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
+        rows: list[list[object]] = column.to_pylist()
+        return rows
+    matrix: NDArray[np.generic] = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return matrix
+
+
+def rows_from_frame(
+    frame: pd.DataFrame,
+    lists: Mapping[str, RowValues],
+    name: str,
+    *,
+    labels_as_text: bool = False,
+) -> Rows:
+    """Return the rows of a data frame and of columns of lists.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns with one value in each row.
+    lists : mapping
+        Columns with one list in each row, by their names.
+    name : str
+        Name of the file, for error messages.
+    labels_as_text : bool, default=False
+        Whether labels are text. They become integers if all classes are written as integers.
+
+    Returns
+    -------
+    Rows
+    """
+    names = [str(column) for column in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    y = _right_labels(frame["y"], name) if "y" in names else None
+    feature_names = [column for column in names if column.startswith(FEATURE_PREFIX)]
+    features = _as_matrix(lists["features"], "features", name) if "features" in lists else None
+    if features is None and feature_names:
+        features = _numeric_columns(frame, feature_names, name, f"{name}: features are numbers")
+    labels = lists.get("labels") if "scores" in lists else None
+    scores: RowValues
+    classes: NDArray[np.generic] | None = None
+    if "scores" in lists:
+        scores = lists["scores"]
+        if labels is None:
+            scores = _as_matrix(scores, "scores", name)
+        else:
+            _check_lengths(labels, scores, name)
+        numbered = labels is None or is_numbered(labels)
+    else:
+        columns = [c for c in names if c != "y" and not c.startswith(FEATURE_PREFIX)]
+        rule = f"{name}: every column but y and {FEATURE_PREFIX}… is the score of a class, a number"
+        if len(columns) < 2:
+            raise InvalidColumnsError(f"{rule}; there are {len(columns)} of them")
+        scores = _numeric_columns(frame, columns, name, rule)
+        numbered = whole_numbers(columns) is not None
+    if labels_as_text and y is not None and numbered:
+        y = _as_integers(y)
+    if "scores" not in lists:
+        classes = _class_names(columns, y)
+    return Rows(
+        scores, labels, y, features, classes, name=name, feature_names=feature_names or None
+    )
+
+
+def _check_lengths(labels: RowValues, scores: RowValues, name: str) -> None:
+    """Raise if a row does not have one score for each candidate."""
+    for at, (row, values) in enumerate(zip(labels, scores, strict=True)):
+        if len(row) != len(values):
+            raise InvalidColumnsError(
+                f"{name}: row {at} has {len(row)} labels, but {len(values)} scores"
+            )
+
+
+def _class_names(columns: list[str], y: NDArray[np.generic] | None) -> NDArray[np.generic]:
+    """Return the classes that score columns are named after: integers, if the labels are."""
+    if y is None or y.dtype.kind in "iu":
+        return _as_integers(np.array(columns, dtype=object))
+    return np.array(columns, dtype=np.str_)
+
+
+def _right_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
+    """Return the right labels; raise if one is missing."""
+    missing = (column.isna() | (column == "")).to_numpy(dtype=bool)
+    if missing.any():
+        at = int(missing.argmax())
+        raise InvalidColumnsError(f"{name}: y of row {at} is missing; leave such rows out")
+    return column.to_numpy()
+
+
+def _as_integers(labels: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return text as integers if all of it is written as 64-bit integers, else as strings."""
+    distinct = list(dict.fromkeys(labels.tolist()))
+    numbers = whole_numbers(distinct)
+    if numbers is None or max(map(abs, numbers)) >= 2**63:
+        return labels.astype(np.str_)
+    number = dict(zip(distinct, numbers, strict=True))
+    return np.array([number[label] for label in labels.tolist()], dtype=np.int64)
+
+
+def _as_matrix(values: RowValues, column: str, name: str) -> NDArray[np.generic]:
+    """Return lists of numbers as a matrix."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        return values
+    if len({len(row) for row in values}) != 1:
+        raise InvalidColumnsError(f"{name}: {column} differ in length from row to row")
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidColumnsError(f"{name}: {column} must hold numbers") from None
+
+
+def _numeric_columns(
+    frame: pd.DataFrame, columns: list[str], name: str, rule: str
+) -> NDArray[np.generic]:
+    """Return columns of numbers as a matrix; `rule` is the message if one is not numeric."""
+    for column in columns:
+        if frame[column].dtype.kind not in "fiub":
+            raise InvalidColumnsError(f"{rule}; {column!r} is not")
+    types = {frame[column].dtype for column in columns}
+    return frame[columns].to_numpy(dtype=None if len(types) == 1 else np.float64)

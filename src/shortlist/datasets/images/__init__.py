@@ -1,0 +1,1 @@
+"""Images: readers of archives and folders, networks, and the features that a layer outputs."""
