@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shortlist as sl
-from shortlist._utils.arrays import row_blocks
+from shortlist._utils.blocks import row_blocks
 from shortlist.frontier import Frontier
 
 mpl.use("Agg")
@@ -122,8 +122,8 @@ def test_plot_draws_points_and_envelope_on_labelled_axes():
 
     rows = [(0.5, 1.0), (0.25, 2.0), (1.0, 3.0)]
     axes = frontier(rows).plot()
-    assert axes.get_xlabel() == "mean size of the set"
-    assert axes.get_ylabel() == "accuracy (right label in the set)"
+    assert axes.get_xlabel() == "mean set size"
+    assert axes.get_ylabel() == "accuracy (label in the set)"
     curve, dots = axes.get_lines()
     assert curve.get_label() == "some"
     assert curve.get_xydata().tolist() == [[1.0, 0.5], [3.0, 1.0]]
@@ -177,11 +177,11 @@ def test_the_band_by_brute_force():
     for _ in range(resamples):
         again = rng.integers(40, size=40)
         curves.append(kept(hits[again], sizes[again]).size_at(asked))
-    found = np.sort(np.nan_to_num(curves, nan=np.inf), axis=0)
+    rising = np.sort(np.nan_to_num(curves, nan=np.inf), axis=0)
     band = kept(hits, sizes).band(asked, level=0.8, resamples=resamples, seed=5)
     np.testing.assert_array_equal(band.accuracy, asked)
-    np.testing.assert_allclose(band.low, found[2])  # 0.1 · 29 = 2.9, rounded outwards
-    expected = np.where(np.isinf(found[27]), np.nan, found[27])
+    np.testing.assert_allclose(band.low, rising[2])  # 0.1 · 29 = 2.9, rounded outwards
+    expected = np.where(np.isinf(rising[27]), np.nan, rising[27])
     np.testing.assert_allclose(band.high, expected)
 
 
@@ -311,29 +311,29 @@ def test_a_band_needs_rows():
     from matplotlib import pyplot as plt
 
     plain = frontier([(0.5, 1.0), (1.0, 3.0)])
-    with pytest.raises(ValueError, match=r"did not keep it; make it with rows=\(hits, sizes\)"):
+    with pytest.raises(ValueError, match=r"has none; make it with rows=\(hits, sizes\)"):
         plain.band()
-    with pytest.raises(ValueError, match="did not keep it"):
+    with pytest.raises(ValueError, match="this Frontier has none"):
         plain.plot(band=True)
     assert not plt.get_fignums()  # nothing half-drawn is left
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"level": 1}, "level must lie strictly between 0 and 1; got 1"),
         ({"level": 95}, "got 95"),
         ({"resamples": 0}, "resamples must be an integer of at least 1; got 0"),
-        ({"accuracy": [0.5, 95]}, "an accuracy lies between 0 and 1; got [0.5, 95]"),
+        ({"accuracy": [0.5, 95]}, "an accuracy must be between 0 and 1; got [0.5, 95]"),
     ],
 )
-def test_bands_that_are_refused(options, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_bands_that_are_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         kept(*draw(np.random.default_rng(0), 20)).band(**options)
 
 
 @pytest.mark.parametrize(
-    ("hits", "sizes", "said"),
+    ("hits", "sizes", "message"),
     [
         ([[True]], [[1]], "each of shape (rows, 2 points); got shapes (1, 1) and (1, 1)"),
         ([[True, False]], [[1, 2], [1, 2]], "got shapes (1, 2) and (2, 2)"),
@@ -344,8 +344,8 @@ def test_bands_that_are_refused(options, said):
         (np.empty((0, 2), bool), np.empty((0, 2)), "the means of the 0 rows"),
     ],
 )
-def test_rows_that_are_refused(hits, sizes, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_rows_that_are_refused(hits, sizes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         Frontier([0.0, 1.0], [1.0, 2.0], [1, 2], rows=(hits, sizes))
 
 
@@ -363,7 +363,7 @@ def test_set_predictors_keep_their_rows():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (([0.5, 0.6], [1.0], [1, 2]), "as many accuracies (2) as mean sizes (1)"),
         (([0.5], [1.0], [1, 2]), "parameters (2)"),
@@ -377,7 +377,7 @@ def test_set_predictors_keep_their_rows():
         (([[0.5]], [1.0], [1]), "got [[0.5]]"),
     ],
 )
-def test_points_that_are_refused(arguments, said):
+def test_points_that_are_refused(arguments, message):
     with pytest.raises(ValueError, match="Frontier") as error:
         Frontier(*arguments)
-    assert said in str(error.value)
+    assert message in str(error.value)

@@ -86,7 +86,7 @@ def test_no_rows_have_no_loss():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"cost_weight": -0.5}, "cost_weight must be finite and not negative; got -0.5"),
         ({"cost_weight": math.nan}, "got nan"),
@@ -96,33 +96,37 @@ def test_no_rows_have_no_loss():
         ({"cost_weight": 1, "cost": {1: 1.0}}, "no entry for size 2"),
     ],
 )
-def test_weights_and_costs_that_are_refused(options, said):
+def test_weights_and_costs_that_are_refused(options, message):
     sets = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
     for ask in (metrics.loss_terms, metrics.cardinality_loss):
         with pytest.raises(ValueError, match="cost") as error:
             ask(sets, [0, 0], **options)
-        assert said in str(error.value)
+        assert message in str(error.value)
 
 
 def test_labels_that_are_refused():
     sets = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
-    for y, said in [([0], "y has 1 labels"), ([0, 3], r"y\[1\] = 3"), ([0.5, 1.5], "first: 0.5")]:
-        with pytest.raises(ValueError, match=said):
+    for y, message in [
+        ([0], "y has 1 labels"),
+        ([0, 3], r"y\[1\] = 3"),
+        ([0.5, 1.5], "first: 0.5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
             metrics.accuracy(sets, y)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             metrics.cardinality_loss(sets, y, cost_weight=0.1)
 
 
 # Beyond the averages
 
 
-def brute_violation(lists, y, accuracy, bins, least_rows) -> float:
+def brute_violation(lists, y, accuracy, bins, min_rows) -> float:
     gaps = []
     for low, high in zip([-1, *bins], [*bins, math.inf], strict=True):
         inside = [
             label in row for row, label in zip(lists, y, strict=True) if low < len(row) <= high
         ]
-        if len(inside) >= least_rows:
+        if len(inside) >= min_rows:
             gaps.append(abs(sum(inside) / len(inside) - accuracy))
     return max(gaps, default=math.nan)
 
@@ -135,12 +139,12 @@ def brute_violation(lists, y, accuracy, bins, least_rows) -> float:
     st.randoms(),
 )
 @settings(max_examples=120, deadline=None)
-def test_the_violation_by_brute_force_in_any_order(rows, accuracy, bins, least_rows, random):
+def test_the_violation_by_brute_force_in_any_order(rows, accuracy, bins, min_rows, random):
     lists, y = [row for row, _ in rows], [label for _, label in rows]
-    options = {"bins": bins, "least_rows": least_rows}
+    options = {"bins": bins, "min_rows": min_rows}
     sets = PredictionSets.from_lists(lists, n_classes=6)
     got = metrics.size_stratified_violation(sets, y, accuracy, **options)
-    assert got == pytest.approx(brute_violation(lists, y, accuracy, bins, least_rows), nan_ok=True)
+    assert got == pytest.approx(brute_violation(lists, y, accuracy, bins, min_rows), nan_ok=True)
     order = random.sample(range(len(y)), len(y))
     shuffled = metrics.size_stratified_violation(
         sets[order], [y[i] for i in order], accuracy, **options
@@ -161,15 +165,15 @@ def test_the_strata_are_those_of_the_paper(size, stratum):
     sizes are of one stratum."""
     for other, there in enumerate([1, 3, 10, 100, 150]):
         sets = sets_of_sizes([size, there, there, there])
-        got = metrics.size_stratified_violation(sets, [199, 0, 0, 0], 0.75, least_rows=1)
+        got = metrics.size_stratified_violation(sets, [199, 0, 0, 0], 0.75, min_rows=1)
         assert got == (0.0 if other == stratum else 0.75)
 
 
 def test_strata_of_few_rows_are_left_out():
     sets, y = sets_of_sizes([1] * 30 + [5] * 29), [0] * 27 + [199] * 32
     assert metrics.size_stratified_violation(sets, y, 0.9) == pytest.approx(0)
-    assert metrics.size_stratified_violation(sets, y, 0.9, least_rows=29) == pytest.approx(0.9)
-    assert math.isnan(metrics.size_stratified_violation(sets, y, 0.9, least_rows=31))
+    assert metrics.size_stratified_violation(sets, y, 0.9, min_rows=29) == pytest.approx(0.9)
+    assert math.isnan(metrics.size_stratified_violation(sets, y, 0.9, min_rows=31))
 
 
 def test_a_surplus_counts_as_much_as_a_shortfall():
@@ -178,19 +182,19 @@ def test_a_surplus_counts_as_much_as_a_shortfall():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"accuracy": 1.5}, "accuracy must lie strictly between 0 and 1; got 1.5"),
         ({"bins": [3, 1]}, "bins must increase; got [3, 1]"),
         ({"bins": [1, 1]}, "bins must increase; got [1, 1]"),
         ({"bins": [0.5]}, "each size of bins must be an integer of at least 0; got 0.5"),
-        ({"least_rows": 0}, "least_rows must be an integer of at least 1; got 0"),
+        ({"min_rows": 0}, "min_rows must be an integer of at least 1; got 0"),
         ({"y": [0]}, "y has 1 labels"),
     ],
 )
-def test_strata_that_are_refused(options, said):
+def test_strata_that_are_refused(options, message):
     arguments = {"y": [0, 0], "accuracy": 0.9} | options
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         metrics.size_stratified_violation(sets_of_sizes([1, 2]), **arguments)
 
 

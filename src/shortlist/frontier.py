@@ -1,4 +1,4 @@
-"""Curves of accuracy against mean size: what a method can do at every operating point."""
+"""Curves of accuracy against mean size, over all operating points of a method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shortlist._utils.arrays import check_count, check_probability, row_blocks
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.validation import check_count, check_probability
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,32 +17,38 @@ if TYPE_CHECKING:
 
 
 class Band(NamedTuple):
-    """Between which mean sizes an accuracy is bought, as far as these rows can tell."""
+    """Pointwise confidence limits of the mean size that reaches an accuracy."""
 
     accuracy: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
 
-FEW_POINTS = 100
-"""So many points are drawn as dots."""
+MAX_DOTS = 100
+"""Curves with at most this many points show them as dots."""
 
 
 class Frontier:
-    """Points of (accuracy, mean size), one for each value of a parameter.
+    """Points of accuracy and mean size, one for each value of a parameter.
+
+    Parameters
+    ----------
+    accuracy, mean_size, parameter : array-like of shape (n_points,)
+        The points, in the order in which they were measured.
+    parameter_name : str, default="cost_weight"
+        What was varied, such as "cost_weight" or "threshold".
+    name : str, default=""
+        Name of the method, for legends.
+    rows : tuple (hits, sizes) of arrays of shape (n_rows, n_points), optional
+        Whether each row's set contains its label, and the size of the set. Needed by `band`. They
+        take three bytes for each row and point (five if a set has more than 32,767 labels).
 
     Attributes
     ----------
-    accuracy, mean_size, parameter : (points,)
-        The points, in the order in which they were measured.
-    parameter_name : str
-        What was varied: "cost_weight", "size", ….
-    name : str
-        The method's name, for legends.
-    rows : (hits, sizes), each (rows, points), or None
-        What every row contributes to the points, if it was kept: whether its set holds the label,
-        and the set's size. Needed by `band`. Three bytes for each row and point (five if a set
-        holds more than 32,767 labels).
+    accuracy, mean_size, parameter : array of shape (n_points,)
+        The points.
+    rows : tuple of arrays or None
+        As given.
 
     Examples
     --------
@@ -74,10 +81,17 @@ class Frontier:
         self._best = _undominated(self.accuracy, self.mean_size)
 
     def __len__(self) -> int:
+        """Return the number of points."""
         return len(self.accuracy)
 
     def envelope(self) -> Frontier:
-        """The points that are worth having: no other is at least as accurate and shorter."""
+        """Return the points that no other point dominates, in order of increasing size.
+
+        Returns
+        -------
+        Frontier
+            Points for which no other one is at least as accurate with smaller sets.
+        """
         at = self._best
         return Frontier(
             self.accuracy[at],
@@ -89,18 +103,42 @@ class Frontier:
         )
 
     def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]:
-        """The mean size at which an accuracy is reached, between points by linear interpolation
-        on the envelope (which mixing two points attains); NaN where it is never reached."""
-        asked = _accuracies(accuracy)
-        found = _read(asked, self.accuracy[self._best], self.mean_size[self._best])
-        return found if asked.ndim else float(found)
+        """Return the mean size at which an accuracy is reached.
+
+        The envelope is interpolated linearly between points; a random choice between the sets of
+        two points attains this.
+
+        Parameters
+        ----------
+        accuracy : float or array-like
+            Accuracies between 0 and 1.
+
+        Returns
+        -------
+        float or array
+            Mean sizes; NaN for accuracies that are not reached.
+        """
+        asked = _check_accuracies(accuracy)
+        sizes = _interpolate(asked, self.accuracy[self._best], self.mean_size[self._best])
+        return sizes if asked.ndim else float(sizes)
 
     def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]:
-        """The accuracy that a mean size buys; NaN below the smallest size."""
+        """Return the accuracy that is reached at a mean size.
+
+        Parameters
+        ----------
+        mean_size : float or array-like
+            Mean sizes.
+
+        Returns
+        -------
+        float or array
+            Accuracies; NaN below the smallest size.
+        """
         accuracies, sizes = self.accuracy[self._best], self.mean_size[self._best]
         asked = np.asarray(mean_size, dtype=np.float64)
-        found = np.where(asked < sizes[0], np.nan, np.interp(asked, sizes, accuracies))
-        return found if asked.ndim else float(found)
+        reached = np.where(asked < sizes[0], np.nan, np.interp(asked, sizes, accuracies))
+        return reached if asked.ndim else float(reached)
 
     def band(
         self,
@@ -110,26 +148,32 @@ class Frontier:
         resamples: int = 200,
         seed: int = 0,
     ) -> Band:
-        """Between which mean sizes each accuracy is bought: a confidence band.
+        """Return pointwise confidence limits of the mean size at each accuracy.
 
-        Pointwise, by the percentile bootstrap: the rows are drawn again with replacement, and the
-        size is read off each new curve. It tells what another draw of these rows would change, not
-        what another training would.
+        They are found by the percentile bootstrap over the rows. They show what another draw of
+        rows would change, but not what another training would change.
 
         Parameters
         ----------
-        accuracy : accuracies, optional
-            Default: 50 of them, evenly spaced over the envelope.
-        level : float
-            The share of the new curves that the band holds at each accuracy.
-        resamples, seed : int
-            How many times the rows are drawn, and the seed of the draws.
+        accuracy : array-like, optional
+            Accuracies. By default 50 values, evenly spaced over the envelope.
+        level : float, default=0.95
+            Confidence level.
+        resamples : int, default=200
+            Number of bootstrap samples.
+        seed : int, default=0
+            Seed of the bootstrap.
 
         Returns
         -------
-        accuracy, low, high : arrays
-            NaN where the accuracy is not reached: both of them if not by the curve itself, `high`
-            if not by so many of the new curves that there is no upper limit.
+        Band
+            Arrays `accuracy`, `low` and `high`. Both limits are NaN where the curve does not reach
+            the accuracy. `high` is NaN where too many bootstrap curves do not reach it.
+
+        Raises
+        ------
+        ValueError
+            If the frontier has no `rows`.
 
         Examples
         --------
@@ -142,8 +186,8 @@ class Frontier:
         """
         if self.rows is None:
             raise ValueError(
-                "a band needs to know what each row contributes, and this Frontier did not keep "
-                "it; make it with rows=(hits, sizes), or by a set predictor's frontier(...)"
+                "a band needs the hits and sizes of each row, but this Frontier has none; make it "
+                "with rows=(hits, sizes), or by the method frontier of a set predictor"
             )
         tail = (1 - check_probability(level, "level")) / 2
         count = check_count(resamples, "resamples")
@@ -151,21 +195,27 @@ class Frontier:
         asked = (
             np.linspace(ends[0], ends[1], 50)
             if accuracy is None
-            else np.atleast_1d(_accuracies(accuracy))
+            else np.atleast_1d(_check_accuracies(accuracy))
         )
-        found = np.empty((count, *asked.shape))
+        sizes = np.empty((count, *asked.shape))
         for i, (a, s) in enumerate(_resampled(*self.rows, count, seed)):
             best = _undominated(a, s)
-            found[i] = _read(asked, a[best], s[best])
-        found[np.isnan(found)] = np.inf  # the curve must go on beyond its last point to reach it
-        low = np.quantile(found, tail, axis=0, method="lower")
-        high = np.quantile(found, 1 - tail, axis=0, method="higher")
+            sizes[i] = _interpolate(asked, a[best], s[best])
+        sizes[np.isnan(sizes)] = np.inf  # An accuracy that is not reached has no finite size.
+        low = np.quantile(sizes, tail, axis=0, method="lower")
+        high = np.quantile(sizes, 1 - tail, axis=0, method="higher")
         reached = asked <= ends[1]
         low[~reached | np.isinf(low)] = high[~reached | np.isinf(high)] = np.nan
         return Band(asked, low, high)
 
     def to_frame(self) -> pd.DataFrame:
-        """The points as a pandas frame."""
+        """Return the points as a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each point.
+        """
         import pandas as pd
 
         return pd.DataFrame(
@@ -177,48 +227,69 @@ class Frontier:
         )
 
     def plot(self, ax: Axes | None = None, *, band: bool = False, **style: object) -> Axes:
-        """Draw the envelope, accuracy against mean size as in the paper, and, as faint dots, all
-        points if they are not too many; with `band=True` also the confidence band, shaded.
-        `ax.legend()` then names the curves."""
+        """Plot accuracy against mean size.
+
+        The envelope is a line. Up to 100 points are shown as dots.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to plot. New axes by default.
+        band : bool, default=False
+            Whether to shade the confidence band.
+        **style
+            Options of `matplotlib.axes.Axes.plot`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            Call ``legend()`` on it to show the names of the curves.
+        """
         from matplotlib import pyplot as plt
 
-        shade = self.band() if band else None  # before anything is drawn: it may be impossible
+        shade = self.band() if band else None  # First, since it may raise.
         axes: Axes = plt.subplots()[1] if ax is None else ax
         options = {"marker": "o", "markersize": 3.5, "label": self.name or None} | style
         curve = self.mean_size[self._best], self.accuracy[self._best]
         (line,) = axes.plot(*curve, **options)  # type: ignore[arg-type]
-        if len(self) <= FEW_POINTS:
+        if len(self) <= MAX_DOTS:
             axes.plot(self.mean_size, self.accuracy, ".", ms=3, color=line.get_color(), alpha=0.5)
         if shade is not None:
             axes.fill_betweenx(*shade, color=line.get_color(), alpha=0.2, linewidth=0)
-        axes.set_xlabel("mean size of the set")
-        axes.set_ylabel("accuracy (right label in the set)")
+        axes.set_xlabel("mean set size")
+        axes.set_ylabel("accuracy (label in the set)")
         return axes
 
     def _check_rows(
         self, hits: ArrayLike, sizes: ArrayLike
     ) -> tuple[NDArray[np.bool_], NDArray[np.integer | np.floating]]:
-        held, lengths = np.array(hits), np.asarray(sizes)
-        if held.shape != lengths.shape or held.ndim != 2 or held.shape[1] != len(self):
+        """Return the hits and sizes of each row, validated, in compact types."""
+        contained, lengths = np.array(hits), np.asarray(sizes)
+        if (
+            contained.shape != lengths.shape
+            or contained.ndim != 2
+            or contained.shape[1] != len(self)
+        ):
             raise ValueError(
                 f"rows of a Frontier are (hits, sizes), each of shape (rows, {len(self)} points); "
-                f"got shapes {held.shape} and {lengths.shape}"
+                f"got shapes {contained.shape} and {lengths.shape}"
             )
-        if held.dtype != np.bool_:
-            raise ValueError(f"hits of a Frontier must be booleans; got {held.dtype}")
-        if not len(held) or not (
-            np.allclose(held.mean(axis=0), self.accuracy)
+        if contained.dtype != np.bool_:
+            raise ValueError(f"hits of a Frontier must be booleans; got {contained.dtype}")
+        if not len(contained) or not (
+            np.allclose(contained.mean(axis=0), self.accuracy)
             and np.allclose(lengths.mean(axis=0, dtype=np.float64), self.mean_size)
         ):
             raise ValueError(
-                f"the means of the {len(held)} rows of a Frontier are not its accuracy and "
+                f"the means of the {len(contained)} rows of a Frontier are not its accuracy and "
                 "mean_size; give a column for each point, in the same order"
             )
         if lengths.dtype.kind not in "iu":
-            return held, lengths.astype(np.float32)
-        return held, lengths.astype(np.int16 if lengths.max() < 2**15 else np.int32)
+            return contained, lengths.astype(np.float32)
+        return contained, lengths.astype(np.int16 if lengths.max() < 2**15 else np.int32)
 
     def __repr__(self) -> str:
+        """Return the ranges of accuracy and mean size."""
         low, high = float(self.accuracy.min()), float(self.accuracy.max())
         return (
             f"Frontier({self.name + ': ' if self.name else ''}{len(self)} points over "
@@ -228,6 +299,7 @@ class Frontier:
 
 
 def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """Return values of points, validated."""
     array = np.array(values, dtype=np.float64)
     wrong = np.isnan(array) if name == "parameter" else ~np.isfinite(array)
     if array.ndim != 1 or not len(array) or wrong.any():
@@ -235,44 +307,45 @@ def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:
     return array
 
 
-def _accuracies(given: ArrayLike) -> NDArray[np.float64]:
+def _check_accuracies(given: ArrayLike) -> NDArray[np.float64]:
+    """Return accuracies as an array; raise if one is not between 0 and 1."""
     asked = np.asarray(given, dtype=np.float64)
     if ((asked < 0) | (asked > 1)).any():
-        raise ValueError(f"an accuracy lies between 0 and 1; got {given!r}")
+        raise ValueError(f"an accuracy must be between 0 and 1; got {given!r}")
     return asked
 
 
 def _undominated(accuracy: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices of the points that no other point beats, both coordinates increasing."""
+    """Return the indices of the points that no other one dominates, both coordinates increasing."""
     order = np.lexsort((-accuracy, size))
     highest = np.maximum.accumulate(accuracy[order])
     best: NDArray[np.intp] = order[np.diff(highest, prepend=-1.0) > 0]
     return best
 
 
-def _read(
+def _interpolate(
     asked: NDArray[np.float64], accuracies: NDArray[np.float64], sizes: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The sizes at the accuracies asked for, on an envelope; NaN beyond its last point."""
+    """Return sizes at accuracies on an envelope; NaN beyond its last point."""
     return np.where(asked > accuracies[-1], np.nan, np.interp(asked, accuracies, sizes))
 
 
 def _resampled(
     hits: NDArray[np.bool_], sizes: NDArray[np.integer | np.floating], resamples: int, seed: int
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Accuracies and mean sizes of rows drawn again: how often each was drawn, times what it has.
+    """Yield accuracies and mean sizes of bootstrap samples.
 
-    A block of draws at a time, a block of rows at a time. The sums are of integers, so that they
-    are exact, and the same on every machine.
+    Rows are weighted by how often they were drawn, in blocks of samples and of rows. All sums are
+    of integers, so they are exact, and the same on every machine.
     """
     rng = np.random.default_rng(seed)
     n, points = hits.shape
     for block in row_blocks(resamples, n):
-        draws = range(block.start, block.stop)
-        times = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in draws])
-        sums = np.zeros((2, len(times), points))
+        samples = range(block.start, block.stop)
+        counts = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in samples])
+        sums = np.zeros((2, len(counts), points))
         for rows in row_blocks(n, points):
-            drawn = times[:, rows].astype(np.float64)
-            sums[0] += drawn @ hits[rows].astype(np.float64)
-            sums[1] += drawn @ sizes[rows].astype(np.float64)
+            weights = counts[:, rows].astype(np.float64)
+            sums[0] += weights @ hits[rows].astype(np.float64)
+            sums[1] += weights @ sizes[rows].astype(np.float64)
         yield from zip(*(sums / n), strict=True)

@@ -1,4 +1,4 @@
-"""How good prediction sets are."""
+"""Metrics of prediction sets."""
 
 from __future__ import annotations
 
@@ -10,29 +10,43 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shortlist._utils.arrays import (
-    ArrayLike,
-    check_count,
-    check_probability,
-    check_weight,
-    to_tensor,
-)
+from shortlist._utils.arrays import ArrayLike, to_tensor
+from shortlist._utils.validation import check_count, check_non_negative, check_probability
 from shortlist.costs import Cost, cost_table
 from shortlist.sets import PredictionSets
 
 
 class LossTerms(NamedTuple):
-    """The two terms of the target loss; their sum is the loss."""
+    """The two terms of the target loss; their sum is the loss.
+
+    Attributes
+    ----------
+    miss : float
+        Fraction of rows whose set does not contain the label.
+    size : float
+        `cost_weight` times the mean cost of the size of a set.
+    """
 
     miss: float
-    """The share of rows whose set does not hold the right label."""
     size: float
-    """Lambda times the mean cost of a set's size."""
 
 
 def accuracy(sets: PredictionSets, y: ArrayLike) -> float:
-    """The share of rows whose set holds the right label.
+    """Return the fraction of rows whose set contains the label.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+    y : array-like of shape (n_rows,)
+        Labels.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> sets = PredictionSets.from_lists([[1], [0, 2]], n_classes=3)
     >>> accuracy(sets, [1, 1])
     0.5
@@ -41,8 +55,19 @@ def accuracy(sets: PredictionSets, y: ArrayLike) -> float:
 
 
 def mean_size(sets: PredictionSets) -> float:
-    """The mean number of labels in a set.
+    """Return the mean number of labels in a set.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> mean_size(PredictionSets.from_lists([[1], [0, 2]], n_classes=3))
     1.5
     """
@@ -50,8 +75,20 @@ def mean_size(sets: PredictionSets) -> float:
 
 
 def single_share(sets: PredictionSets) -> float:
-    """The share of sets that hold exactly one label: rows that need no second look.
+    """Return the fraction of sets with exactly one label.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+
+    Returns
+    -------
+    float
+        NaN if there are no rows.
+
+    Examples
+    --------
     >>> single_share(PredictionSets.from_lists([[1], [0, 2], [], [2]], n_classes=3))
     0.5
     """
@@ -59,8 +96,23 @@ def single_share(sets: PredictionSets) -> float:
 
 
 def class_accuracy(sets: PredictionSets, y: ArrayLike) -> NDArray[np.float64]:
-    """For each of `sets.classes`, the share of its rows whose set holds it; NaN where it has none.
+    """Return the accuracy of each class.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+    y : array-like of shape (n_rows,)
+        Labels.
+
+    Returns
+    -------
+    array of shape (n_classes,)
+        Fraction of the rows of each of `sets.classes` whose set contains it; NaN for classes
+        without rows.
+
+    Examples
+    --------
     >>> sets = PredictionSets.from_lists([["cat"], ["eel", "cat"]], classes=["cat", "dog", "eel"])
     >>> class_accuracy(sets, ["cat", "eel"])
     array([ 1., nan,  1.])
@@ -74,40 +126,49 @@ def size_stratified_violation(
     accuracy: float,
     *,
     bins: Sequence[int] = (1, 3, 10, 100),
-    least_rows: int = 30,
+    min_rows: int = 30,
 ) -> float:
-    """The largest gap between an accuracy and the one that sets of similar size have.
+    """Return the largest gap between an accuracy and the accuracy of sets of similar size.
 
-    An average hides that short sets may hold the label too rarely and long ones needlessly often
-    (Angelopoulos and others, 2021). 0 is best.
+    An average accuracy hides that small sets may contain the label too rarely, and large ones
+    needlessly often (Angelopoulos and others, 2021). 0 is best.
 
     Parameters
     ----------
+    sets : PredictionSets
+        Prediction sets.
+    y : array-like of shape (n_rows,)
+        Labels.
     accuracy : float
-        The accuracy asked for; a stratum that exceeds it counts as much as one that falls short.
-    bins : increasing sizes
-        The largest size of each stratum but the last. Default, as in that paper: 0 to 1 labels,
-        2 to 3, 4 to 10, 11 to 100, and more.
-    least_rows : int
-        Strata with fewer rows are left out: among 30 rows the gap is 0.05 by chance alone. With 1,
-        every row counts, as in the paper. NaN if nothing is left.
+        The requested accuracy. A stratum above it counts as much as one below it.
+    bins : sequence of int, default=(1, 3, 10, 100)
+        Increasing sizes: the largest size of each stratum but the last. The default, as in that
+        paper, is 0 to 1 labels, 2 to 3, 4 to 10, 11 to 100, and more.
+    min_rows : int, default=30
+        Strata with fewer rows are ignored: with 30 rows, the gap is about 0.05 by chance alone.
+        With 1, all rows count, as in the paper.
+
+    Returns
+    -------
+    float
+        NaN if all strata are ignored.
 
     Examples
     --------
     >>> sets = PredictionSets.from_lists([[0], [0], [1, 2], [0, 1]], n_classes=3)
-    >>> size_stratified_violation(sets, [0, 1, 1, 1], 0.75, least_rows=1)
+    >>> size_stratified_violation(sets, [0, 1, 1, 1], 0.75, min_rows=1)
     0.25
     """
     asked = check_probability(accuracy, "accuracy")
-    least = check_count(least_rows, "least_rows")
-    edges = [check_count(edge, "each size of bins", least=0) for edge in bins]
+    fewest = check_count(min_rows, "min_rows")
+    edges = [check_count(edge, "each size of bins", minimum=0) for edge in bins]
     if any(a >= b for a, b in pairwise(edges)):
         raise ValueError(f"bins must increase; got {list(bins)}")
-    held = to_tensor(sets.contains(y), "hits").cpu().numpy()
+    contained = to_tensor(sets.contains(y), "hits").cpu().numpy()
     stratum = np.searchsorted(edges, to_tensor(sets.sizes, "sizes").cpu().numpy())
     rows = np.bincount(stratum, minlength=len(edges) + 1)
-    hits = np.bincount(stratum[held], minlength=len(edges) + 1)
-    enough = rows >= least
+    hits = np.bincount(stratum[contained], minlength=len(edges) + 1)
+    enough = rows >= fewest
     gaps = np.abs(hits[enough] / rows[enough] - asked)
     return float(gaps.max()) if len(gaps) else float("nan")
 
@@ -115,13 +176,30 @@ def size_stratified_violation(
 def loss_terms(
     sets: PredictionSets, y: ArrayLike, *, cost: Cost = "log", cost_weight: float
 ) -> LossTerms:
-    """The target loss (paper, equation 1) split into its two terms, not normalised.
+    """Return the two terms of the target loss (paper, equation 1), not normalized.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+    y : array-like of shape (n_rows,)
+        Labels.
+    cost : {"log", "linear"}, sequence or callable, default="log"
+        Cost of a size.
+    cost_weight : float
+        Lambda: the cost of a unit of size in units of accuracy.
+
+    Returns
+    -------
+    LossTerms
+
+    Examples
+    --------
     >>> sets = PredictionSets.from_lists([[1], [0, 2]], n_classes=3)
     >>> loss_terms(sets, [1, 1], cost="linear", cost_weight=0.1)
     LossTerms(miss=0.5, size=0.15000000000000002)
     """
-    weight = check_weight(cost_weight)
+    weight = check_non_negative(cost_weight, "cost_weight")
     sizes = to_tensor(sets.sizes, "sizes").cpu()
     table = cost_table(cost, set(sizes.tolist()))
     return LossTerms(1 - sets.accuracy(y), weight * float(table[sizes].mean(dtype=torch.float64)))
@@ -130,8 +208,25 @@ def loss_terms(
 def cardinality_loss(
     sets: PredictionSets, y: ArrayLike, *, cost: Cost = "log", cost_weight: float
 ) -> float:
-    """The target loss of the paper, `1[y not in set] + lambda * cost(|set|)`, on average.
+    """Return the mean target loss of the paper, ``1[y not in set] + lambda * cost(|set|)``.
 
+    Parameters
+    ----------
+    sets : PredictionSets
+        Prediction sets.
+    y : array-like of shape (n_rows,)
+        Labels.
+    cost : {"log", "linear"}, sequence or callable, default="log"
+        Cost of a size.
+    cost_weight : float
+        Lambda: the cost of a unit of size in units of accuracy.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> sets = PredictionSets.from_lists([[1], [0, 2]], n_classes=3)
     >>> cardinality_loss(sets, [1, 1], cost="linear", cost_weight=0.1)
     0.65

@@ -1,4 +1,4 @@
-"""Every method on the same rows: what is measured is what each method does by itself."""
+"""Comparisons: measurements are those of each method by itself, on the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import shortlist as sl
 from shortlist import metrics
-from shortlist.comparison import ACCURACIES, Measured, default_methods
+from shortlist.comparison import ACCURACIES, Measurement, default_methods
 
 mpl.use("Agg")
 
@@ -47,8 +47,8 @@ Part = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
 def rows(n: int, seed: int) -> Part:
-    """Logits, labels and features that tell what the logits do not. The first feature says nothing
-    but which row it is: 0, 2, 4, … of seed 1, and 1, 3, 5, … of seed 2."""
+    """Return logits, labels, and features that add information. The first feature is only the
+    number of the row: 0, 2, 4, … for seed 1, and 1, 3, 5, … for seed 2."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     scores = 2 * rng.normal(size=(n, N_CLASSES))
@@ -77,7 +77,7 @@ def conformal(score: str = "lac", **given: object) -> sl.SplitConformal:
 
 @dataclass(frozen=True)
 class Call:
-    """What a set predictor was given."""
+    """The arguments of a call to a set predictor."""
 
     score: str
     what: str
@@ -87,13 +87,13 @@ class Call:
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Which rows they were."""
+        """Numbers of the rows."""
         assert self.features is not None
         return np.asarray(self.features)[:, 0].astype(np.int64)
 
 
 class Spy(sl.SplitConformal):
-    """Writes down what it is given. Clones share the book."""
+    """Records its calls. Clones share the record."""
 
     book: list[Call] = []  # noqa: RUF012
 
@@ -102,7 +102,7 @@ class Spy(sl.SplitConformal):
 
     def fit(self, scores, y, features=None, **others):  # type: ignore[no-untyped-def]
         self._note("fit", scores, y, features)
-        assert self.calibration is None, "it would keep rows of its own for calibration"
+        assert self.calibration is None, "it would hold out calibration rows of its own"
         return super().fit(scores, y, features, **others)
 
     def calibrate(self, scores, y, features=None, **others):  # type: ignore[no-untyped-def]
@@ -131,29 +131,29 @@ def given_for(what: str, book: list[Call], score: str | None = None) -> list[Cal
 
 @dataclass(frozen=True)
 class Case:
-    """A comparison, and the rows that each of its parts had."""
+    """A comparison, and its rows for each purpose."""
 
-    found: sl.Comparison
+    comparison: sl.Comparison
     methods: dict[str, sl.SetPredictor]
-    learned: Part
-    kept: Part
-    judged: Part
+    train: Part
+    calibration: Part
+    test: Part
 
     def by_hand(self, name: str, **others: object) -> sl.SetPredictor:
-        """One of the methods, fitted and calibrated without `compare`."""
+        """Return one of the methods, fitted and calibrated without `compare`."""
         made = type(self.methods[name])(**(self.methods[name].get_params() | others))
         if "calibration" in made.get_params():
             made.set_params(calibration=None)
-        model = made.fit(self.learned[0], self.learned[1], self.learned[2])
+        model = made.fit(self.train[0], self.train[1], self.train[2])
         if hasattr(model, "calibrate"):
-            model.calibrate(*self.kept)
+            model.calibrate(*self.calibration)
         return model
 
 
 @cache
 def case() -> Case:
-    """Most methods at two accuracies that are far apart, with all stages."""
-    known, judged = rows(400, 1), rows(150, 2)
+    """Compare most methods at two accuracies that are far apart, with all stages."""
+    known, test = rows(400, 1), rows(150, 2)
     methods: dict[str, sl.SetPredictor] = {
         "Shortlister": shortlister(),
         "top-k": conformal("topk", calibration=0.5),
@@ -167,11 +167,13 @@ def case() -> Case:
         "spy": Spy(),
     }
     Spy.book.clear()
-    found = sl.compare(*known, test=judged, accuracies=[0.75, 0.95], methods=methods, stages=True)
+    comparison = sl.compare(
+        *known, test=test, accuracies=[0.75, 0.95], methods=methods, stages=True
+    )
     (fit,), (calibrate,) = (given_for(what, Spy.book) for what in ("fit", "calibrate"))
     Spy.book.clear()
     parts = (take(known, call.numbers // 2) for call in (fit, calibrate))
-    return Case(found, methods, *parts, judged)
+    return Case(comparison, methods, *parts, test)
 
 
 # The same rows for every method
@@ -192,18 +194,18 @@ def test_every_method_gets_the_same_rows_and_none_of_the_test(
     for asked in by_what.values():
         for n in names:
             np.testing.assert_array_equal(asked[n], asked["lac"])
-    learned, kept, judged, predicted = (set(by_what[w]["lac"].tolist()) for w in by_what)
-    assert judged == predicted
-    assert not learned & kept
-    assert not (learned | kept) & judged
+    train, kept, test_rows, predicted = (set(by_what[w]["lac"].tolist()) for w in by_what)
+    assert test_rows == predicted
+    assert not train & kept
+    assert not (train | kept) & test_rows
     everything = set(known[2][:, 0].astype(int).tolist())
     if isinstance(test, float):
-        assert learned | kept | judged == everything
-        assert len(judged) == 60
+        assert train | kept | test_rows == everything
+        assert len(test_rows) == 60
     else:
-        assert learned | kept == everything
-        assert judged == set(test[2][:, 0].astype(int).tolist())
-    assert len(kept) == round(calibration * len(learned | kept))
+        assert train | kept == everything
+        assert test_rows == set(test[2][:, 0].astype(int).tolist())
+    assert len(kept) == round(calibration * len(train | kept))
 
 
 def test_scores_labels_and_features_of_a_row_stay_together(book: list[Call]) -> None:
@@ -228,48 +230,48 @@ def test_without_calibration_all_rows_are_learned_from_and_nothing_is_guaranteed
     book: list[Call],
 ) -> None:
     methods = {"spy": Spy(), "fixed": sl.FixedSelector(), "RAPS": conformal("raps")}
-    found = sl.compare(*rows(120, 1), test=rows(60, 2), methods=methods, calibration=None)
+    comparison = sl.compare(*rows(120, 1), test=rows(60, 2), methods=methods, calibration=None)
     (fit,) = given_for("fit", book)
     np.testing.assert_array_equal(fit.numbers, 2 * np.arange(120))
     assert not given_for("calibrate", book)
     assert not given_for("predict", book)
-    frame = found.to_frame()
+    frame = comparison.to_frame()
     assert frame[GUARANTEED].isna().all(axis=None)
     assert frame["size"].notna().all()
-    assert found.words == "120 rows to learn from, 60 to test, 5 classes"
-    assert "guaranteed" not in repr(found)
+    assert comparison.summary == "120 rows to fit, 60 test rows, 5 classes"
+    assert "guaranteed" not in repr(comparison)
 
 
-# What is measured
+# Measurements
 
 
 METHODS = ["Shortlister", "top-k", "LAC", "APS", "RAPS", "SAPS", "plug-in", "path", "fixed"]
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_sizes_are_read_off_the_method_s_own_curve(name: str) -> None:
+def test_sizes_are_read_from_the_curve_of_the_method(name: str) -> None:
     c = case()
-    for accuracy in c.found.accuracies:
+    for accuracy in c.comparison.accuracies:
         tuned = {"accuracy": accuracy} if name in ("RAPS", "SAPS") else {}
-        curve = c.by_hand(name, **tuned).frontier(*c.judged)
-        assert c.found.at(name, accuracy).size == curve.size_at(accuracy) > 0
+        curve = c.by_hand(name, **tuned).frontier(*c.test)
+        assert c.comparison.at(name, accuracy).size == curve.size_at(accuracy) > 0
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "fixed"])
-def test_guaranteed_columns_are_those_of_the_sets_for_which_it_was_guaranteed(name: str) -> None:
+def test_guaranteed_columns_describe_the_guaranteed_sets(name: str) -> None:
     c = case()
     seen = 0
-    for accuracy in c.found.accuracies:
-        one = c.found.at(name, accuracy)
+    for accuracy in c.comparison.accuracies:
+        one = c.comparison.at(name, accuracy)
         tuned = {"accuracy": accuracy} if name in ("RAPS", "SAPS") else {}
         model = c.by_hand(name, **tuned)
         try:
-            sets = model.predict_set(c.judged[0], c.judged[2], accuracy=accuracy)  # type: ignore[call-arg]
+            sets = model.predict_set(c.test[0], c.test[2], accuracy=accuracy)  # type: ignore[call-arg]
         except sl.conformal.UnreachableError:
             assert math.isnan(one.guaranteed_accuracy)
             continue
         seen += 1
-        y = c.judged[1]
+        y = c.test[1]
         assert one.guaranteed_accuracy == metrics.accuracy(sets, y)
         assert one.guaranteed_size == metrics.mean_size(sets)
         violation = metrics.size_stratified_violation(sets, y, accuracy)
@@ -284,38 +286,43 @@ def test_a_class_without_test_rows_has_no_part_in_the_worst() -> None:
     scores, y, _ = rows(300, 1)
     others = np.flatnonzero(y[:100] != 3)
     test = (scores[others], y[others])
-    found = sl.compare(scores, y, test=test, accuracies=[0.9], methods={"LAC": conformal()})
-    assert 0 < found.measured[0].worst_class < 1
+    comparison = sl.compare(scores, y, test=test, accuracies=[0.9], methods={"LAC": conformal()})
+    assert 0 < comparison.measurements[0].worst_class < 1
 
 
 def test_one_threshold_is_shorter_than_top_k_where_the_probabilities_are_right() -> None:
     data = sl.datasets.gaussian(4000)
     methods = {"top-k": conformal("topk"), "LAC": conformal()}
-    found = sl.compare(data.posterior, data.y, methods=methods)
+    comparison = sl.compare(data.posterior, data.y, methods=methods)
     for accuracy in ACCURACIES:
-        lac, top_k = found.at("LAC", accuracy), found.at("top-k", accuracy)
+        lac, top_k = comparison.at("LAC", accuracy), comparison.at("top-k", accuracy)
         assert 1 < lac.size < top_k.size
         assert 1 < lac.guaranteed_size < top_k.guaranteed_size
         for one in (lac, top_k):
             assert one.guaranteed_accuracy > accuracy - 0.03
-    sizes = [found.at("LAC", accuracy).size for accuracy in ACCURACIES]
+    sizes = [comparison.at("LAC", accuracy).size for accuracy in ACCURACIES]
     assert sizes == sorted(sizes)
+
+
+def fitted_parameters(model: sl.SetPredictor) -> dict[str, object]:
+    score = model.score_  # type: ignore[attr-defined]
+    return {name: value for name, value in vars(score).items() if name.endswith("_")}
 
 
 @pytest.mark.parametrize("name", ["RAPS", "SAPS"])
 def test_raps_and_saps_are_tuned_for_each_accuracy(name: str) -> None:
     c = case()
-    tuned = {a: c.by_hand(name, accuracy=a) for a in c.found.accuracies}
-    low, high = (model.score_ for model in tuned.values())  # type: ignore[attr-defined]
-    assert (low.penalty, low.k_reg) != (high.penalty, high.k_reg), "else nothing is shown here"
-    curves = {a: model.frontier(*c.judged) for a, model in tuned.items()}
+    tuned = {a: c.by_hand(name, accuracy=a) for a in c.comparison.accuracies}
+    low, high = (fitted_parameters(model) for model in tuned.values())
+    assert low != high, "else the test shows nothing"
+    curves = {a: model.frontier(*c.test) for a, model in tuned.items()}
     for accuracy, curve in curves.items():
-        assert c.found.at(name, accuracy).size == curve.size_at(accuracy)
+        assert c.comparison.at(name, accuracy).size == curve.size_at(accuracy)
     # The curve of all is that of the best tuning at each accuracy.
     for accuracy in np.linspace(0.6, 0.99, 20):
         best = min(curve.size_at(accuracy) for curve in curves.values())
-        assert c.found.curves[name].size_at(accuracy) <= best + 1e-12
-    assert len(c.found.curves[name]) == sum(map(len, curves.values()))
+        assert c.comparison.curves[name].size_at(accuracy) <= best + 1e-12
+    assert len(c.comparison.curves[name]) == sum(map(len, curves.values()))
 
 
 def test_other_methods_are_fitted_once_for_all_accuracies(book: list[Call]) -> None:
@@ -326,29 +333,31 @@ def test_other_methods_are_fitted_once_for_all_accuracies(book: list[Call]) -> N
         assert len(given_for("frontier", book, score)) == times
 
 
-def test_guarantees_that_cannot_be_kept_are_nan() -> None:
+def test_accuracies_that_cannot_be_guaranteed_are_nan() -> None:
     # 15 calibration rows can guarantee 0.9, for which 9 are needed, but not 0.95, which takes 19.
-    found = sl.compare(*rows(60, 1), test=rows(80, 2), methods={"LAC": conformal()})
-    reached, beyond = found.at("LAC", 0.9), found.at("LAC", 0.95)
+    comparison = sl.compare(*rows(60, 1), test=rows(80, 2), methods={"LAC": conformal()})
+    reached, beyond = comparison.at("LAC", 0.9), comparison.at("LAC", 0.95)
     assert reached.guaranteed_accuracy > 0.8
     assert all(math.isnan(getattr(beyond, column)) for column in GUARANTEED)
     assert beyond.size >= reached.size >= 1
     assert beyond.fit_seconds >= 0
 
 
-def test_what_the_lists_do_not_hold_cannot_be_had() -> None:
+def test_accuracies_beyond_the_candidates_are_not_available() -> None:
     scores, y = draw(600, n=8)
-    lists = sl.Ranking.from_candidates(**ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 3))
+    candidates = sl.Ranking.from_candidates(
+        **ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 3)
+    )
     methods = {"Shortlister": shortlister(), "LAC": conformal(), "fixed": sl.FixedSelector()}
-    found = sl.compare(lists, y, methods=methods, accuracies=[0.5, 0.99])
+    comparison = sl.compare(candidates, y, methods=methods, accuracies=[0.5, 0.99])
     for name in methods:
-        assert 1 <= found.at(name, 0.5).size <= 3
-        assert math.isnan(found.at(name, 0.99).size)
-        assert math.isnan(found.at(name, 0.99).guaranteed_size)
-    assert 1 <= found.at("LAC", 0.5).guaranteed_size <= 3
+        assert 1 <= comparison.at(name, 0.5).size <= 3
+        assert math.isnan(comparison.at(name, 0.99).size)
+        assert math.isnan(comparison.at(name, 0.99).guaranteed_size)
+    assert 1 <= comparison.at("LAC", 0.5).guaranteed_size <= 3
 
 
-def test_methods_that_guarantee_nothing_are_judged_by_their_size_alone() -> None:
+def test_methods_without_a_guarantee_are_measured_by_size_only() -> None:
     def halves(ranking: sl.Ranking) -> NDArray[np.bool_]:
         group = np.arange(ranking.n_classes) % 2
         return group[None] == group[ranking.labels[:, :1]]
@@ -366,14 +375,14 @@ def test_methods_that_guarantee_nothing_are_judged_by_their_size_alone() -> None
     assert frame["size"].between(1, N_CLASSES).all()
 
 
-# What comes in
+# Input
 
 
 def same(one: sl.Comparison, other: sl.Comparison) -> None:
-    """All that is measured, but for the time it took."""
-    assert one.words == other.words
+    """Assert that all measurements but the times are equal."""
+    assert one.summary == other.summary
     seconds = ["fit_seconds", "predict_seconds"]
-    a, b = (found.to_frame().drop(columns=seconds) for found in (one, other))
+    a, b = (comparison.to_frame().drop(columns=seconds) for comparison in (one, other))
     pd.testing.assert_frame_equal(a, b, check_exact=True)
     assert list(one.curves) == list(other.curves)
     for name, curve in one.curves.items():
@@ -392,25 +401,25 @@ def test_test_rows_with_and_without_features() -> None:
     with_them = sl.compare(scores, y, x, test=(test_scores, test_y, test_x), methods=few())
     assert with_them.models["Shortlister"].rescored_  # type: ignore[attr-defined]
     assert with_them.at("Shortlister", 0.9).size < with_none.at("Shortlister", 0.9).size
-    assert with_them.words == "300 rows to learn from, 100 to calibrate, 100 to test, 5 classes"
+    assert with_them.summary == "300 rows to fit, 100 calibration rows, 100 test rows, 5 classes"
 
 
 def test_tensors_frames_and_lists() -> None:
-    known, judged = rows(400, 1), rows(100, 2)
-    plain = sl.compare(*known, test=judged, methods=few())
+    known, test = rows(400, 1), rows(100, 2)
+    plain = sl.compare(*known, test=test, methods=few())
     for to in (torch.from_numpy, pd.DataFrame, np.ndarray.tolist):
         parts = [
             (to(scores), torch.from_numpy(y) if to is torch.from_numpy else y.tolist(), to(x))
-            for scores, y, x in (known, judged)
+            for scores, y, x in (known, test)
         ]
         same(sl.compare(*parts[0], test=parts[1], methods=few()), plain)
 
 
 def test_labels_with_names() -> None:
-    known, judged = rows(400, 1), rows(100, 2)
-    plain = sl.compare(*known, test=judged, methods=few())
+    known, test = rows(400, 1), rows(100, 2)
+    plain = sl.compare(*known, test=test, methods=few())
     names = np.array(["eel", "ant", "dog", "cat", "bee"])  # not in sorted order
-    (scores, y, x), (test_scores, test_y, test_x) = known, judged
+    (scores, y, x), (test_scores, test_y, test_x) = known, test
     test = (test_scores, names[test_y], test_x)
     same(sl.compare(scores, names[y], x, test=test, methods=few(), classes=names), plain)
     ranking = sl.Ranking.from_scores(scores, classes=names)
@@ -418,28 +427,30 @@ def test_labels_with_names() -> None:
     # A frame names its columns itself.
     frame = pd.DataFrame(scores, columns=names)
     test = (pd.DataFrame(test_scores, columns=names), names[test_y], test_x)
-    found = sl.compare(frame, names[y], x, test=test, methods=few())
-    same(found, plain)
-    sets = found.models["RAPS"].predict_set(frame[:1], accuracy=0.9)
+    comparison = sl.compare(frame, names[y], x, test=test, methods=few())
+    same(comparison, plain)
+    sets = comparison.models["RAPS"].predict_set(frame[:1], accuracy=0.9)
     assert set(sets.labels()[0]) <= set(names.tolist())
 
 
-def test_lists_of_candidates() -> None:
+def test_candidates() -> None:
     scores, y = draw(500, n=8)
-    lists = sl.Ranking.from_candidates(**ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 4))
-    (known, judged), (y, test_y) = (lists[:400], lists[400:]), (y[:400], y[400:])
+    candidates = sl.Ranking.from_candidates(
+        **ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 4)
+    )
+    (known, test), (y, test_y) = (candidates[:400], candidates[400:]), (y[:400], y[400:])
     methods = {"LAC": conformal(), "path": path().set_params(inputs="scores")}
-    found = sl.compare(
-        known, y, test=(judged, test_y), methods=methods, accuracies=[0.7], calibration=None
+    comparison = sl.compare(
+        known, y, test=(test, test_y), methods=methods, accuracies=[0.7], calibration=None
     )
     for name, method in methods.items():
         if name == "LAC":
             method.set_params(calibration=None)
-        curve = method.fit(known, y).frontier(judged, test_y)
-        assert found.at(name, 0.7).size == curve.size_at(0.7) > 1
-    shared = sl.compare(lists, np.concatenate([y, test_y]), methods=LAC, accuracies=[0.7])
-    assert shared.words == "262 rows to learn from, 88 to calibrate, 150 to test, 8 classes"
-    assert 0.6 < shared.measured[0].guaranteed_accuracy < 0.8
+        curve = method.fit(known, y).frontier(test, test_y)
+        assert comparison.at(name, 0.7).size == curve.size_at(0.7) > 1
+    shared = sl.compare(candidates, np.concatenate([y, test_y]), methods=LAC, accuracies=[0.7])
+    assert shared.summary == "262 rows to fit, 88 calibration rows, 150 test rows, 8 classes"
+    assert 0.6 < shared.measurements[0].guaranteed_accuracy < 0.8
 
 
 SCORES, Y, X = rows(60, 1)
@@ -520,42 +531,45 @@ def test_wrong_input_is_refused_before_anything_is_fitted(
 # Stages
 
 
-def test_stages_add_what_each_of_them_brings() -> None:
+def test_stages_add_ablations_and_rescored_methods() -> None:
     c = case()
     added = ["Shortlister, no re-scoring", "LAC, re-scored", "RAPS, re-scored", "SAPS, re-scored"]
-    assert list(c.found.curves) == [*c.methods, *added] == list(c.found.models)
-    assert [one.method for one in c.found.measured[::2]] == [*c.methods, *added]
-    whole, part = c.found.models["Shortlister"], c.found.models["Shortlister, no re-scoring"]
+    assert list(c.comparison.curves) == [*c.methods, *added] == list(c.comparison.models)
+    assert [one.method for one in c.comparison.measurements[::2]] == [*c.methods, *added]
+    whole, part = (
+        c.comparison.models["Shortlister"],
+        c.comparison.models["Shortlister, no re-scoring"],
+    )
     assert whole.rescored_  # type: ignore[attr-defined]
     assert not part.rescored_  # type: ignore[attr-defined]
     # It is the one given, but for that stage.
     changed = {k for k, v in part.get_params().items() if v != whole.get_params()[k]}
     assert changed == {"rescore"}
-    by_hand = shortlister(rescore=False, calibration=None).fit(*c.learned)
-    assert c.found.at("Shortlister, no re-scoring", 0.75).size == by_hand.frontier(
-        *c.judged
+    by_hand = shortlister(rescore=False, calibration=None).fit(*c.train)
+    assert c.comparison.at("Shortlister, no re-scoring", 0.75).size == by_hand.frontier(
+        *c.test
     ).size_at(0.75)
-    # The features tell much here.
-    assert c.found.at("LAC, re-scored", 0.75).size < 0.9 * c.found.at("LAC", 0.75).size
+    # The features are informative here.
+    assert c.comparison.at("LAC, re-scored", 0.75).size < 0.9 * c.comparison.at("LAC", 0.75).size
     for name in added[1:]:
-        assert c.found.at(name, 0.75).guaranteed_accuracy > 0.65
+        assert c.comparison.at(name, 0.75).guaranteed_accuracy > 0.65
 
 
 def test_without_features_or_without_a_shortlister_there_are_no_stages_to_add() -> None:
     scores, y, x = rows(400, 1)
-    found = sl.compare(scores, y, methods={"Shortlister": shortlister()}, stages=True)
-    assert list(found.curves) == ["Shortlister"]
-    found = sl.compare(scores, y, x, methods=LAC, stages=True)
-    assert list(found.curves) == ["LAC"]
+    comparison = sl.compare(scores, y, methods={"Shortlister": shortlister()}, stages=True)
+    assert list(comparison.curves) == ["Shortlister"]
+    comparison = sl.compare(scores, y, x, methods=LAC, stages=True)
+    assert list(comparison.curves) == ["LAC"]
     kept_out = {"Shortlister": shortlister(rescore=False)}
-    found = sl.compare(scores, y, x, methods=kept_out, stages=True)
-    assert list(found.curves) == ["Shortlister", "Shortlister, no re-scoring"]
-    found = sl.compare(scores, y, x, methods={"Shortlister": shortlister()})
-    assert list(found.curves) == ["Shortlister"]
+    comparison = sl.compare(scores, y, x, methods=kept_out, stages=True)
+    assert list(comparison.curves) == ["Shortlister", "Shortlister, no re-scoring"]
+    comparison = sl.compare(scores, y, x, methods={"Shortlister": shortlister()})
+    assert list(comparison.curves) == ["Shortlister"]
 
 
 def own_log_proba(ranking: sl.Ranking, y: NDArray[np.int64]) -> float:
-    """The mean log-probability of the labels."""
+    """Return the mean log-probability of the labels."""
     log_p = ranking.scores_of(slice(None)).numpy()
     np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, rtol=1e-4)
     return float(log_p[np.arange(len(y)), y].mean())
@@ -564,23 +578,23 @@ def own_log_proba(ranking: sl.Ranking, y: NDArray[np.int64]) -> float:
 def test_rows_are_re_scored_by_what_did_not_learn_from_them(
     book: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, judged = rows(400, 1), rows(400, 2)
+    known, test = rows(400, 1), rows(400, 2)
     rng = np.random.default_rng(0)
-    wide = [np.column_stack([part[2], rng.normal(size=(400, 20))]) for part in (known, judged)]
-    monkeypatch.setattr("shortlist.comparison.measure.SplitConformal", Spy)
-    # Long enough to learn the rows by heart.
+    wide = [np.column_stack([part[2], rng.normal(size=(400, 20))]) for part in (known, test)]
+    monkeypatch.setattr("shortlist.comparison.plan.SplitConformal", Spy)
+    # Long enough to memorize the rows.
     methods = {
         "Shortlister": shortlister(rescore=True, width=128, max_epochs=20, patience=20),
         "spy": Spy("margin"),
     }
-    found = sl.compare(
-        *known[:2], wide[0], test=(*judged[:2], wide[1]), methods=methods, stages=True
+    comparison = sl.compare(
+        *known[:2], wide[0], test=(*test[:2], wide[1]), methods=methods, stages=True
     )
-    model = found.models["Shortlister"]
+    model = comparison.models["Shortlister"]
     assert isinstance(model, sl.Shortlister)
     at = given_for("fit", book, "margin")[0].numbers // 2
     scores, y, x = known[0][at], known[1][at], wide[0][at]
-    by_heart = own_log_proba(model.rescored(scores, x), y)
+    memorized = own_log_proba(model.rescored(scores, x), y)
     out_of_fold = model.out_of_fold(scores, x).scores_of(slice(None))
     for score in ("lac", "raps", "saps"):
         fit, calibrate, curve = (
@@ -590,12 +604,11 @@ def test_rows_are_re_scored_by_what_did_not_learn_from_them(
         np.testing.assert_array_equal(fit.y, y)
         assert (len(calibrate.ranking), len(curve.ranking)) == (100, 400)
         assert fit.features is calibrate.features is curve.features is None
-        learned, kept, new = (own_log_proba(c.ranking, c.y) for c in (fit, calibrate, curve))  # type: ignore[arg-type]
-        # As good as on rows that were never seen, and far from what networks and neighbours make
-        # of rows whose labels they know.
-        assert abs(learned - new) < 0.15
+        train, kept, new = (own_log_proba(c.ranking, c.y) for c in (fit, calibrate, curve))  # type: ignore[arg-type]
+        # As on rows that were never seen, and not as on rows whose labels are known.
+        assert abs(train - new) < 0.15
         assert abs(kept - new) < 0.15
-        assert by_heart > learned + 0.3
+        assert memorized > train + 0.3
 
 
 # The methods
@@ -625,16 +638,18 @@ def test_default_methods() -> None:
         assert len(selectors.cost_weights) == 20  # type: ignore[arg-type]
 
 
-def test_all_default_methods_run_on_little_data() -> None:
+def test_all_default_methods_run_on_few_rows() -> None:
     # Too little for the Shortlister to learn from, which leaves it the classifier.
-    found = sl.compare(*rows(100, 1), random_state=3)
-    assert list(found.curves) == list(default_methods(has_features=True))
-    assert found.accuracies == ACCURACIES
-    frame = found.to_frame().set_index("method").drop("paper's selectors")  # those may not get far
+    comparison = sl.compare(*rows(100, 1), random_state=3)
+    assert list(comparison.curves) == list(default_methods(has_features=True))
+    assert comparison.accuracies == ACCURACIES
+    frame = (
+        comparison.to_frame().set_index("method").drop("paper's selectors")
+    )  # those may not get far
     assert frame["size"].between(1, N_CLASSES).all()
     assert frame["guaranteed_size"][frame["accuracy"] == 0.9].between(1, N_CLASSES).all()
-    assert found.at("Shortlister", 0.9).size == pytest.approx(found.at("LAC", 0.9).size)
-    assert all(m.random_state == 3 for m in found.models.values())  # type: ignore[attr-defined]
+    assert comparison.at("Shortlister", 0.9).size == pytest.approx(comparison.at("LAC", 0.9).size)
+    assert all(m.random_state == 3 for m in comparison.models.values())  # type: ignore[attr-defined]
 
 
 def test_the_default_adds_lac_on_re_scored_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -645,8 +660,8 @@ def test_the_default_adds_lac_on_re_scored_probabilities(monkeypatch: pytest.Mon
         return few()
 
     monkeypatch.setattr("shortlist.comparison.plan.default_methods", tiny)
-    found = sl.compare(*rows(450, 1), random_state=4)
-    assert list(found.curves) == ["Shortlister", "RAPS", "LAC, re-scored"]
+    comparison = sl.compare(*rows(450, 1), random_state=4)
+    assert list(comparison.curves) == ["Shortlister", "RAPS", "LAC, re-scored"]
     assert list(sl.compare(*rows(450, 1)[:2]).curves) == ["Shortlister", "RAPS"]
     assert asked == [(True, 4), (False, 0)]
 
@@ -659,9 +674,9 @@ def test_methods_are_cloned() -> None:
         "path": path(),
     }
     for name, method in c.methods.items():
-        assert c.found.models[name] is not method
+        assert c.comparison.models[name] is not method
         assert not [a for a in vars(method) if a.endswith("_") or a.startswith("_")]
-        assert type(c.found.models[name]) is type(method)
+        assert type(c.comparison.models[name]) is type(method)
     for name, method in fresh.items():
         assert c.methods[name].get_params() == method.get_params()
 
@@ -679,109 +694,113 @@ def test_the_same_seed_repeats_and_another_does_not(book: list[Call]) -> None:
         assert drawn[0] != drawn[1]
 
 
-# What comes out
+# Output
 
 
 def test_at() -> None:
-    found = case().found
-    assert isinstance(found.at("LAC", 0.95), Measured)
-    for method in found.curves:
+    comparison = case().comparison
+    assert isinstance(comparison.at("LAC", 0.95), Measurement)
+    for method in comparison.curves:
         for accuracy in (0.75, 0.95):
-            one = found.at(method, accuracy)
+            one = comparison.at(method, accuracy)
             assert (one.method, one.accuracy) == (method, accuracy)
     for wrong in (("lac", 0.95), ("LAC", 0.9)):
-        told = re.escape(f"nothing was measured of {wrong[0]!r} at {wrong[1]!r}; there are methods")
-        with pytest.raises(ValueError, match=told + r" \['Shortlister', .*\[0.75, 0.95\]"):
-            found.at(*wrong)
+        message = re.escape(f"no measurement of {wrong[0]!r} at {wrong[1]!r}; the methods are")
+        with pytest.raises(ValueError, match=message + r" \['Shortlister', .*\[0.75, 0.95\]"):
+            comparison.at(*wrong)
 
 
 def test_to_frame() -> None:
-    found = case().found
-    frame = found.to_frame()
-    assert list(frame.columns) == [field.name for field in fields(Measured)]
-    assert frame["method"].tolist() == [name for name in found.curves for _ in found.accuracies]
-    assert frame["accuracy"].tolist() == [0.75, 0.95] * len(found.curves)
-    for row, one in zip(frame.itertuples(index=False), found.measured, strict=True):
+    comparison = case().comparison
+    frame = comparison.to_frame()
+    assert list(frame.columns) == [field.name for field in fields(Measurement)]
+    assert frame["method"].tolist() == [
+        name for name in comparison.curves for _ in comparison.accuracies
+    ]
+    assert frame["accuracy"].tolist() == [0.75, 0.95] * len(comparison.curves)
+    for row, one in zip(frame.itertuples(index=False), comparison.measurements, strict=True):
         assert row.size == one.size
         assert row.single_share == pytest.approx(one.single_share, nan_ok=True)
 
 
-def ends_with_its_heading(found: sl.Comparison) -> None:
-    """Every number of the table ends where its heading does."""
-    head, *lines = repr(found).splitlines()[2 : 3 + len(found.curves)]
-    titles = [f"{accuracy:g}" for accuracy in found.accuracies]
+def ends_with_its_heading(comparison: sl.Comparison) -> None:
+    """Assert that every number of the table ends where its heading does."""
+    head, *lines = repr(comparison).splitlines()[2 : 3 + len(comparison.curves)]
+    titles = [f"{accuracy:g}" for accuracy in comparison.accuracies]
     titles += ["accuracy", "size", "violation", "class", "single", "fit s", "predict s"]
     places, at = [], len("mean size at accuracy")
     for title in titles:
         at = head.index(title, at) + len(title)
         places.append(at)
     for line in lines:
-        ends = [found.end() for found in re.finditer(r"[^\s|]+", line)]
+        ends = [match.end() for match in re.finditer(r"[^\s|]+", line)]
         assert ends[-len(places) :] == places
 
 
 def test_repr_is_a_table() -> None:
-    found = case().found
-    words, empty, _, *lines = repr(found).splitlines()
-    lines, legend = lines[: len(found.curves)], lines[len(found.curves) :]
+    comparison = case().comparison
+    summary, empty, _, *lines = repr(comparison).splitlines()
+    lines, legend = lines[: len(comparison.curves)], lines[len(comparison.curves) :]
     assert legend[0] == ""
-    assert "standard error about 0.02)" in legend[1]  # (0.95 * 0.05 / 150) ** 0.5
-    assert "violation:" in legend[2]
+    assert "standard error about 0.02)" in legend[3]  # (0.95 * 0.05 / 150) ** 0.5
+    assert "violation:" in legend[4]
     assert (
-        words == "300 rows to learn from, 100 to calibrate, 150 to test, 5 classes" == found.words
+        summary
+        == "300 rows to fit, 100 calibration rows, 150 test rows, 5 classes"
+        == comparison.summary
     )
     assert empty == ""
-    assert [line[: line.index("  ")] for line in lines] == list(found.curves)
-    for name, line in zip(found.curves, lines, strict=True):
-        one = found.at(name, 0.95)
-        sizes = [found.at(name, a).size for a in found.accuracies]
-        measured = [*sizes, one.guaranteed_accuracy, one.guaranteed_size]
-        measured += [one.size_stratified_violation, one.worst_class, one.single_share]
-        shown = ["-" if math.isnan(v) else f"{v:.3f}" for v in measured]
+    assert [line[: line.index("  ")] for line in lines] == list(comparison.curves)
+    for name, line in zip(comparison.curves, lines, strict=True):
+        one = comparison.at(name, 0.95)
+        sizes = [comparison.at(name, a).size for a in comparison.accuracies]
+        values = [*sizes, one.guaranteed_accuracy, one.guaranteed_size]
+        values += [one.size_stratified_violation, one.worst_class, one.single_share]
+        shown = ["-" if math.isnan(v) else f"{v:.3f}" for v in values]
         shown += [f"{one.fit_seconds:.1f}"]
         shown += ["-" if math.isnan(one.predict_seconds) else f"{one.predict_seconds:.3f}"]
         assert line[len(name) :].replace("|", "").split() == shown
-    ends_with_its_heading(found)
-    assert " -" in lines[list(found.curves).index("fixed")]
+    ends_with_its_heading(comparison)
+    assert " -" in lines[list(comparison.curves).index("fixed")]
 
 
 @pytest.mark.parametrize("accuracies", [[0.9], [0.8, 0.95, 0.99], [0.8, 0.9]])
 def test_the_table_shows_what_was_guaranteed_at_095_or_else_at_the_first(
     accuracies: list[float],
 ) -> None:
-    found = sl.compare(*rows(400, 1), methods=LAC, accuracies=accuracies)
-    middle = 0.95 if 0.95 in accuracies else accuracies[0]
-    head, line = repr(found).splitlines()[2:4]
-    assert f"| {middle:g} guaranteed: accuracy" in head
-    assert f"{found.at('LAC', middle).guaranteed_size:.3f}" in line.split("|")[1]
-    ends_with_its_heading(found)
+    comparison = sl.compare(*rows(400, 1), methods=LAC, accuracies=accuracies)
+    accuracy = 0.95 if 0.95 in accuracies else accuracies[0]
+    head, line = repr(comparison).splitlines()[2:4]
+    assert f"| {accuracy:g} guaranteed: accuracy" in head
+    assert f"{comparison.at('LAC', accuracy).guaranteed_size:.3f}" in line.split("|")[1]
+    ends_with_its_heading(comparison)
 
 
 def test_plot_draws_every_curve_with_its_name() -> None:
-    found = case().found
-    ax = found.plot()
+    comparison = case().comparison
+    ax = comparison.plot()
     lines = {line.get_label(): line for line in ax.get_lines()}
     legend = ax.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == list(found.curves)
-    for name, curve in found.curves.items():
+    assert [text.get_text() for text in legend.get_texts()] == list(comparison.curves)
+    for name, curve in comparison.curves.items():
         x, y = np.asarray(lines[name].get_data())
         best = curve.envelope()
         np.testing.assert_array_equal(x, best.mean_size)
         np.testing.assert_array_equal(y, best.accuracy)
         assert (to_hex(lines[name].get_color()) == "#000000") == (name == "Shortlister")
         assert (lines[name].get_linestyle() == "--") == name.endswith("re-scored")
-        for accuracy in found.accuracies:
+        for accuracy in comparison.accuracies:
             size = curve.size_at(accuracy)
             assert math.isnan(size) or ax.get_xlim()[0] < size < ax.get_xlim()[1]
     assert ax.get_ylim() == pytest.approx((0.7, 1.002))
     assert not ax.collections
     axes = Figure().subplots()
-    assert found.plot(axes, band=True) is axes
+    assert comparison.plot(axes, band=True) is axes
     assert len(axes.collections) == 1  # of the Shortlister
 
 
-def test_plot_shows_the_points_that_are_worth_having() -> None:
+def test_plot_shows_undominated_points_only() -> None:
     curve = sl.Frontier([0.8, 0.85, 0.95], [1.0, 3.0, 2.0], [1, 2, 3])
     ax = sl.Comparison((0.9,), "one curve", 3, curves={"by hand": curve}).plot()
     drawn = [np.asarray(line.get_data()).T.tolist() for line in ax.get_lines()]
@@ -792,18 +811,20 @@ def test_plot_shows_the_points_that_are_worth_having() -> None:
 
 def test_plot_of_curves_that_end_early() -> None:
     scores, y = draw(400, n=8)
-    lists = sl.Ranking.from_candidates(**ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 3))
-    ends = conformal(calibration=None).fit(lists, y).frontier(lists, y).accuracy.max()
-    reached = sl.compare(lists, y, methods=LAC, accuracies=[0.02, 0.99]).plot()
+    candidates = sl.Ranking.from_candidates(
+        **ragged(np.exp(scores) / np.exp(scores).sum(1)[:, None], 3)
+    )
+    ends = conformal(calibration=None).fit(candidates, y).frontier(candidates, y).accuracy.max()
+    reached = sl.compare(candidates, y, methods=LAC, accuracies=[0.02, 0.99]).plot()
     assert reached.get_ylim()[0] == 0
     assert reached.get_xlim()[1] < 4
-    beyond = sl.compare(lists, y, methods=LAC, accuracies=[0.99]).plot()
+    beyond = sl.compare(candidates, y, methods=LAC, accuracies=[0.99]).plot()
     assert beyond.get_ylim()[0] < ends < 0.94
     assert beyond.get_ylim()[1] > ends - 0.1
 
 
 def test_every_field_is_measured() -> None:
-    one = case().found.at("LAC", 0.75)
-    values = [getattr(one, field.name) for field in fields(Measured)]
+    one = case().comparison.at("LAC", 0.75)
+    values = [getattr(one, field.name) for field in fields(Measurement)]
     assert values[:2] == ["LAC", 0.75]
     assert all(isinstance(value, float) and math.isfinite(value) for value in values[1:])

@@ -1,4 +1,4 @@
-"""Small comparisons to make reports of."""
+"""Small comparisons for tests of reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Part = tuple[NDArray[np.float64], NDArray[np.generic], NDArray[np.float64]]
 
 
 def rows(n: int, seed: int) -> Part:
-    """Logits, labels with hostile names, and features that tell what the logits do not."""
+    """Return logits, labels with hostile names, and features that add information."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     scores = 2 * rng.normal(size=(n, N))
@@ -65,7 +65,7 @@ NAMES = [
 
 @cache
 def compared() -> sl.Comparison:
-    """Every kind of method: re-scoring, nested, tuned, paths, by class, without a guarantee."""
+    """Compare every kind of method: re-scored, nested, tuned, paths, by class, no guarantee."""
     methods: dict[str, sl.SetPredictor] = {
         "LAC": sl.SplitConformal("lac"),
         "Shortlister": shortlister(),
@@ -80,7 +80,7 @@ def compared() -> sl.Comparison:
         "fixed": sl.FixedSelector(),
     }
     test = rows(150, 2)
-    with warnings.catch_warnings():  # of classes with few rows
+    with warnings.catch_warnings():  # about classes with few rows
         warnings.simplefilter("ignore")
         return sl.compare(
             *rows(600, 1),
@@ -94,7 +94,7 @@ def compared() -> sl.Comparison:
 
 @cache
 def plain() -> sl.Comparison:
-    """Two methods on rows that `compare` chose itself; too few for high accuracies."""
+    """Compare two methods on test rows that `compare` chose; too few for high accuracies."""
     scores, y = draw(300, n=6, seed=3)
     methods = {"LAC": sl.SplitConformal("lac"), "top-k": sl.SplitConformal("topk")}
     return sl.compare(scores, y, methods=methods)

@@ -1,4 +1,4 @@
-"""The page in a browser: its numbers are Python's, whatever is pressed or dragged."""
+"""The page in a browser shows the numbers of Python, whatever the user does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from drawn import draw
 from reported import HOSTILE, compared
 
 import shortlist as sl
-from shortlist.html_report.content import Content, Method, Point, content_of
+from shortlist.html_report.content import Content, make_content
+from shortlist.html_report.method_content import Method, Point
 from shortlist.html_report.page import page
 
 PROGRAM = find_browser()
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 @cache
 def content() -> Content:
-    return content_of(compared())
+    return make_content(compared())
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tab, Path
 
 @pytest.fixture
 def tab(window: tuple[Tab, Path]) -> Iterator[Tab]:
-    """A fresh page, which has complained of nothing when the test is over."""
+    """A fresh page; the test fails if it logged an error."""
     found, path = window
     found.scheme("light")
     found.size(1280, 900)
@@ -72,40 +73,42 @@ def current(tab: Tab) -> tuple[int, Method, Point | None]:
 
 
 def check(tab: Tab) -> None:
-    """Every number that is shown is the one that Python has."""
-    said = content()
+    """Assert that every number shown is the one of Python."""
+    report = content()
     target, method, point = current(tab)
-    assert tab.value("#asked") == said.accuracies[target]
+    assert tab.value("#asked") == report.accuracies[target]
     assert tab.text("#of-method") == method.name
-    for i, one in enumerate(said.methods):
+    for i, one in enumerate(report.methods):
         shown = tab.run(f"document.getElementById('s{i}').dataset.value")
         assert shown == "" if np.isnan(one.size[target]) else float(shown) == one.size[target]
     if point is None:
-        assert tab.text("#kept") == tab.text("#size") == "–"
-        assert "reach" in tab.text("#told")
+        assert tab.text("#accuracy") == tab.text("#size") == "–"
+        assert "reach" in tab.text("#statement")
         return
-    assert tab.value("#kept") == point.hits / said.rows
-    assert tab.text("#kept") == f"{100 * point.hits / said.rows:.2f}%"
-    assert tab.value("#size") == point.labels / said.rows
-    assert tab.value("#single") == point.counts[said.bins.index((1, 1))] / said.rows
-    assert tab.value("#longest") == point.longest
+    assert tab.value("#accuracy") == point.hits / report.n_test
+    assert tab.text("#accuracy") == f"{100 * point.hits / report.n_test:.2f}%"
+    assert tab.value("#size") == point.labels / report.n_test
+    assert tab.value("#single") == point.counts[report.bins.index((1, 1))] / report.n_test
+    assert tab.value("#largest") == point.largest
     bars = "[...document.querySelectorAll('#sizes rect')].map(r => +r.dataset.rows)"
     assert tab.run(bars) == list(point.counts)
     classes = tab.run(
         "[...document.querySelectorAll('#classes li')].map(li => [li.firstChild.textContent,"
-        " +li.lastChild.dataset.held, +li.lastChild.dataset.of])"
+        " +li.lastChild.dataset.hits, +li.lastChild.dataset.of])"
     )
     expected = [
-        [said.names[label], rows - missed, rows]
-        for label, rows, missed in zip(said.classes, said.class_rows, point.missed, strict=False)
+        [report.names[label], rows - missed, rows]
+        for label, rows, missed in zip(
+            report.classes, report.class_rows, point.missed, strict=False
+        )
     ]
     assert sorted(classes) == sorted(expected)
     shares = [held / of for _, held, of in classes]
     assert shares == sorted(shares)
     sizes = "[...document.querySelectorAll('#examples > li')].map(li => +li.dataset.size)"
-    if point.lists or method.order:
+    if point.sets or method.order:
         assert tab.run(sizes) == list(point.sizes)
-    guaranteed = "is guaranteed" in tab.text("#told")
+    guaranteed = "is guaranteed" in tab.text("#statement")
     assert guaranteed == point.guaranteed
 
 
@@ -138,8 +141,8 @@ def test_arrow_keys_move_the_slider(tab: Tab) -> None:
         tab.press(key)
         assert current(tab)[0] == target
         check(tab)
-    said = tab.run("document.getElementById('target').getAttribute('aria-valuetext')")
-    assert re.fullmatch(r"50%: \d\.\d\d labels on average with Shortlister", said)
+    report = tab.run("document.getElementById('target').getAttribute('aria-valuetext')")
+    assert re.fullmatch(r"50%: \d\.\d\d labels on average with Shortlister", report)
 
 
 def test_the_slider_is_dragged(tab: Tab) -> None:
@@ -156,7 +159,7 @@ def test_the_slider_is_dragged(tab: Tab) -> None:
     check(tab)
 
 
-def test_all_of_it_can_be_had_by_keys(tab: Tab) -> None:
+def test_everything_can_be_reached_by_keys(tab: Tab) -> None:
     reached = []
     for _ in range(4):
         tab.press("Tab")
@@ -177,9 +180,9 @@ def test_more_classes_on_demand(tab: Tab, window: tuple[Tab, Path], tmp_path: Pa
     # Ten are shown at first; there are only five here, and no button.
     assert tab.run("document.getElementById('more').hidden")
     scores, y = draw(600, n=15)
-    said = content_of(sl.compare(scores, y, methods={"LAC": sl.SplitConformal("lac")}))
+    report = make_content(sl.compare(scores, y, methods={"LAC": sl.SplitConformal("lac")}))
     path = tmp_path / "many.html"
-    path.write_text(page(said, "Many classes"), encoding="utf-8")
+    path.write_text(page(report, "Many classes"), encoding="utf-8")
     tab.goto(path)
     rows = "document.querySelectorAll('#classes li').length"
     assert tab.run(rows) == 10
@@ -189,11 +192,11 @@ def test_more_classes_on_demand(tab: Tab, window: tuple[Tab, Path], tmp_path: Pa
     assert tab.run(rows) == 15
     assert tab.run("document.getElementById('more').getAttribute('aria-expanded')") == "true"
     held = tab.run(
-        "[...document.querySelectorAll('#classes [data-held]')]"
-        ".reduce((sum, e) => sum + Number(e.dataset.held), 0)"
+        "[...document.querySelectorAll('#classes [data-hits]')]"
+        ".reduce((sum, e) => sum + Number(e.dataset.hits), 0)"
     )
-    method = said.methods[0]
-    assert held == method.points[method.at[said.start]].hits
+    method = report.methods[0]
+    assert held == method.points[method.at[report.start]].hits
     tab.press(" ")
     assert tab.run(rows) == 10
     tab.goto(window[1])
@@ -247,20 +250,20 @@ def test_it_prints_with_the_numbers_that_are_shown(tab: Tab, tmp_path: Path) -> 
     tab.call("Emulation.setEmulatedMedia", media="print")
     hidden = "getComputedStyle(document.getElementById('target')).display"
     assert tab.run(hidden) == "none"
-    assert tab.run("getComputedStyle(document.getElementById('kept')).display") != "none"
+    assert tab.run("getComputedStyle(document.getElementById('accuracy')).display") != "none"
     assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     check(tab)
     tab.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_without_scripts_the_words_are_there(tab: Tab, window: tuple[Tab, Path]) -> None:
+def test_without_scripts_the_text_is_there(tab: Tab, window: tuple[Tab, Path]) -> None:
     def shown() -> str:
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         return " ".join(str(n.get("name", {}).get("value")) for n in nodes if not n["ignored"])
 
     assert "JavaScript" not in shown()
-    assert "labels in a list, on average" in shown()
+    assert "mean size (labels in a set)" in shown()
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         tab.goto(window[1])
@@ -268,7 +271,7 @@ def test_without_scripts_the_words_are_there(tab: Tab, window: tuple[Tab, Path])
         assert "need JavaScript" in words
         assert "What is not guaranteed" in words
         assert "mean size at accuracy" in words
-        assert "labels in a list, on average" not in words  # nothing that does not work
+        assert "mean size (labels in a set)" not in words  # nothing that needs scripts
     finally:
         tab.call("Emulation.setScriptExecutionDisabled", value=False)
         tab.goto(window[1])

@@ -1,4 +1,4 @@
-"""What a report says is what the models do."""
+"""The content of a report agrees with what the models predict."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from reported import HOSTILE, NAMES, N, compared, plain, rows
 
 import shortlist as sl
 from shortlist.conformal.quantiles import UnreachableError
-from shortlist.html_report import content as _content
+from shortlist.html_report import content as content_module
+from shortlist.html_report import method_content
 from shortlist.html_report.confusion import confused_groups, hardest_classes
-from shortlist.html_report.content import Content, Method, Point, content_of, size_bins
-from shortlist.html_report.examples import LISTED, example_rows
-from shortlist.html_report.operating_points import TARGETS, can_guarantee
-from shortlist.html_report.single_model import judge
+from shortlist.html_report.content import Content, make_content
+from shortlist.html_report.examples import EXAMPLE_LABELS, example_rows
+from shortlist.html_report.method_content import Method, Point, size_bins
+from shortlist.html_report.operating_points import TARGETS
+from shortlist.html_report.prose import guarantee_basis
+from shortlist.html_report.single_model import evaluate_model
 from shortlist.metrics import class_accuracy
 from shortlist.sets import PredictionSets
 
 
 @cache
 def content(which: str = "compared") -> Content:
-    return content_of(compared() if which == "compared" else plain())
+    return make_content(compared() if which == "compared" else plain())
 
 
-def methods_of(said: Content) -> list[tuple[str, Method]]:
-    return list(zip(said.found._fitted, said.methods, strict=True))
+def methods_of(report: Content) -> list[tuple[str, Method]]:
+    return list(zip(report.comparison._fitted, report.methods, strict=True))
 
 
-def guaranteed_sets(found: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
-    """What `predict_set` itself gives."""
-    fitted = found._fitted[name]
-    ranking, _, x = fitted.judged
+def guaranteed_sets(comparison: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
+    """Return the sets of `predict_set`; None if the accuracy cannot be guaranteed."""
+    fitted = comparison._fitted[name]
+    ranking, _, x = fitted.test
     model = fitted.model(accuracy)
-    if not can_guarantee(model):
+    if not model.is_calibrated:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -53,51 +56,53 @@ def guaranteed_sets(found: sl.Comparison, name: str, accuracy: float) -> Predict
             return None
 
 
-def test_what_can_be_asked_for() -> None:
+def test_accuracies_of_the_slider() -> None:
     assert 90 <= len(TARGETS) <= 110
     steps = np.diff(TARGETS)
     assert (steps > 0).all()
     assert (np.diff(steps) < 1e-9).all()  # denser and denser
     assert (TARGETS[0], TARGETS[-1]) == (0.5, 0.999)
     assert {0.8, 0.9, 0.95, 0.98, 0.99} < set(TARGETS)
-    said = content()
-    assert list(said.found._fitted) == NAMES
-    assert said.accuracies == sorted({*TARGETS, 0.75, 0.95})
-    assert said.accuracies[said.start] == 0.95
-    assert said.methods[said.main].name == "Shortlister"
+    report = content()
+    assert list(report.comparison._fitted) == NAMES
+    assert report.accuracies == sorted({*TARGETS, 0.75, 0.95})
+    assert report.accuracies[report.start] == 0.95
+    assert report.methods[report.main].name == "Shortlister"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_point_is_what_predict_set_gives(name: str) -> None:
-    found, said = compared(), content()
-    method = dict(methods_of(said))[name]
-    y = found._fitted[name].judged[1]
+def test_every_point_agrees_with_predict_set(name: str) -> None:
+    comparison, report = compared(), content()
+    method = dict(methods_of(report))[name]
+    y = comparison._fitted[name].test[1]
     made = 0
-    for accuracy, at in zip(said.accuracies, method.at, strict=True):
-        sets = guaranteed_sets(found, name, accuracy)
+    for accuracy, at in zip(report.accuracies, method.at, strict=True):
+        sets = guaranteed_sets(comparison, name, accuracy)
         point = method.points[at] if at >= 0 else None
         assert (sets is not None) == (point is not None and point.guaranteed)
         if sets is None or point is None:
             continue
         made += 1
         sizes = np.asarray(sets.sizes)
-        assert point.hits / said.rows == sets.accuracy(y)
-        assert point.labels / said.rows == sets.mean_size
-        assert point.longest == sizes.max()
-        expected = [int(((sizes >= a) & (sizes <= b)).sum()) for a, b in said.bins]
+        assert point.hits / report.n_test == sets.accuracy(y)
+        assert point.labels / report.n_test == sets.mean_size
+        assert point.largest == sizes.max()
+        expected = [int(((sizes >= a) & (sizes <= b)).sum()) for a, b in report.bins]
         assert list(point.counts) == expected
         shares = class_accuracy(sets, y)
-        for k, label in enumerate(said.classes):
-            assert 1 - point.missed[k] / said.class_rows[k] == pytest.approx(shares[label])
+        for k, label in enumerate(report.classes):
+            assert 1 - point.missed[k] / report.class_rows[k] == pytest.approx(shares[label])
     assert (made > 0) == bool(method.guarantee) == (name != "fixed")
 
 
-def test_without_a_guarantee_it_is_the_cheapest_point_of_the_curve_that_gets_there() -> None:
-    said = content()
+def test_without_a_guarantee_it_is_the_smallest_point_of_the_curve_that_reaches_the_accuracy() -> (
+    None
+):
+    report = content()
     seen = 0
-    for name, method in methods_of(said):
-        fitted = said.found._fitted[name]
-        for accuracy, at in zip(said.accuracies, method.at, strict=True):
+    for name, method in methods_of(report):
+        fitted = report.comparison._fitted[name]
+        for accuracy, at in zip(report.accuracies, method.at, strict=True):
             curve = fitted.curves[fitted.nearest(accuracy)]
             reached = curve.accuracy >= accuracy
             if at < 0:
@@ -105,54 +110,54 @@ def test_without_a_guarantee_it_is_the_cheapest_point_of_the_curve_that_gets_the
             elif not method.points[at].guaranteed:
                 point = method.points[at]
                 seen += 1
-                assert point.hits / said.rows >= accuracy
-                assert point.labels / said.rows == pytest.approx(curve.mean_size[reached].min())
+                assert point.hits / report.n_test >= accuracy
+                assert point.labels / report.n_test == pytest.approx(curve.mean_size[reached].min())
     assert seen > 50
 
 
 @pytest.mark.parametrize("which", ["compared", "plain"])
 def test_nothing_is_lost_in_any_point(which: str) -> None:
-    said = content(which)
-    assert sum(said.class_rows) == said.rows
-    for method in said.methods:
-        assert len(method.at) == len(said.accuracies)
+    report = content(which)
+    assert sum(report.class_rows) == report.n_test
+    for method in report.methods:
+        assert len(method.at) == len(report.accuracies)
         assert set(method.at) - {-1} == set(range(len(method.points)))
         for point in method.points:
-            assert sum(point.counts) == said.rows
-            assert sum(point.missed) == said.rows - point.hits
-            assert all(0 <= m <= n for m, n in zip(point.missed, said.class_rows, strict=True))
-            assert len(point.missed) == len(said.classes) + 1
-            lowest = sum(low * n for (low, _), n in zip(said.bins, point.counts, strict=True))
-            highest = sum(high * n for (_, high), n in zip(said.bins, point.counts, strict=True))
+            assert sum(point.counts) == report.n_test
+            assert sum(point.missed) == report.n_test - point.hits
+            assert all(0 <= m <= n for m, n in zip(point.missed, report.class_rows, strict=True))
+            assert len(point.missed) == len(report.classes) + 1
+            lowest = sum(low * n for (low, _), n in zip(report.bins, point.counts, strict=True))
+            highest = sum(high * n for (_, high), n in zip(report.bins, point.counts, strict=True))
             assert lowest <= point.labels <= highest
 
 
-def test_at_the_accuracies_of_the_table_it_says_what_the_table_says() -> None:
-    said = content()
-    for name, method in methods_of(said):
-        for accuracy in said.found.accuracies:
-            one, i = said.found.at(name, accuracy), said.accuracies.index(accuracy)
+def test_content_agrees_with_the_table() -> None:
+    report = content()
+    for name, method in methods_of(report):
+        for accuracy in report.comparison.accuracies:
+            one, i = report.comparison.at(name, accuracy), report.accuracies.index(accuracy)
             assert method.size[i] == pytest.approx(one.size, nan_ok=True)
             if math.isnan(one.guaranteed_accuracy):
                 continue
             point = method.points[method.at[i]]
             assert point.guaranteed
-            assert point.hits / said.rows == one.guaranteed_accuracy
-            assert point.labels / said.rows == one.guaranteed_size
-            assert point.counts[said.bins.index((1, 1))] / said.rows == one.single_share
-            shares = [1 - m / n for m, n in zip(point.missed, said.class_rows, strict=True) if n]
+            assert point.hits / report.n_test == one.guaranteed_accuracy
+            assert point.labels / report.n_test == one.guaranteed_size
+            assert point.counts[report.bins.index((1, 1))] / report.n_test == one.single_share
+            shares = [1 - m / n for m, n in zip(point.missed, report.class_rows, strict=True) if n]
             assert min(shares) == pytest.approx(one.worst_class)
 
 
 def test_sizes_and_bands_are_the_curves() -> None:
-    said = content()
-    for name, method in methods_of(said):
-        fitted = said.found._fitted[name]
-        split = {a: fitted.curves[fitted.nearest(a)] for a in said.accuracies}
+    report = content()
+    for name, method in methods_of(report):
+        fitted = report.comparison._fitted[name]
+        split = {a: fitted.curves[fitted.nearest(a)] for a in report.accuracies}
         expected = [curve.size_at(a) for a, curve in split.items()]
         np.testing.assert_array_equal(method.size, expected)
         bands = {
-            id(c): c.band(said.accuracies, resamples=_content.RESAMPLES)
+            id(c): c.band(report.accuracies, resamples=method_content.RESAMPLES)
             for c in {id(c): c for c in split.values()}.values()
         }
         for i, curve in enumerate(split.values()):
@@ -165,25 +170,25 @@ def test_sizes_and_bands_are_the_curves() -> None:
             first = fitted.curves[0.75].envelope()
             assert (sizes[0], accuracies[0]) == (first.mean_size[0], first.accuracy[0])
             drawn = dict(zip(accuracies, sizes, strict=True))
-            for accuracy, size in zip(said.accuracies, method.size, strict=True):
+            for accuracy, size in zip(report.accuracies, method.size, strict=True):
                 shown = accuracy > first.accuracy[0] and not math.isnan(size)
                 assert drawn.get(accuracy) == (size if shown else None)
             continue
         assert (np.diff(sizes) > 0).all()
-        best = said.found.curves[name].envelope()
+        best = report.comparison.curves[name].envelope()
         assert set(sizes) <= set(best.mean_size.tolist())
         assert accuracies[-1] == best.accuracy[-1]
 
 
-def test_what_stands_behind_a_guarantee() -> None:
-    by = {name: method.guarantee for name, method in methods_of(content())}
+def test_the_basis_of_guarantees() -> None:
+    by = {name: guarantee_basis(method.guarantee) for name, method in methods_of(content())}
     assert by["LAC"] == by["Shortlister"] == "by 150 calibration rows"
     assert by["<b>path</b>"] == "with probability 0.95 by 150 calibration rows"
     assert by["by class"] == "for each class by 150 calibration rows"
     assert by["fixed"] == ""
 
 
-def test_a_tuned_method_is_asked_at_the_nearest_of_its_accuracies() -> None:
+def test_a_tuned_method_uses_the_model_of_the_nearest_accuracy() -> None:
     fitted = compared()._fitted["RAPS"]
     low, high = fitted.models[0.75], fitted.models[0.95]
     assert low is not high
@@ -196,10 +201,10 @@ def test_a_tuned_method_is_asked_at_the_nearest_of_its_accuracies() -> None:
 # Classes
 
 
-def test_with_many_classes_the_easy_ones_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_classes_the_easy_ones_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = content()
-    monkeypatch.setattr(_content, "CLASSES", 2)
-    few = content_of(compared())
+    monkeypatch.setattr(content_module, "MAX_CLASSES", 2)
+    few = make_content(compared())
     assert few.classes == whole.classes[:2]
     for a, b in zip(whole.methods, few.methods, strict=True):
         for p, q in zip(a.points, b.points, strict=True):
@@ -211,11 +216,13 @@ def test_classes_without_test_rows_are_left_out() -> None:
     scores, y = draw(300, n=6, seed=1)
     keep = y[200:] != 4
     test = scores[200:][keep], y[200:][keep]
-    found = sl.compare(*(scores[:200], y[:200]), test=test, methods={"LAC": sl.SplitConformal()})
-    said = content_of(found)
-    assert sorted(said.classes) == [0, 1, 2, 3, 5]
-    assert all(said.class_rows[:-1])
-    assert 4 not in {one.label for one in said.hardest}
+    comparison = sl.compare(
+        *(scores[:200], y[:200]), test=test, methods={"LAC": sl.SplitConformal()}
+    )
+    report = make_content(comparison)
+    assert sorted(report.classes) == [0, 1, 2, 3, 5]
+    assert all(report.class_rows[:-1])
+    assert 4 not in {one.label for one in report.hardest}
 
 
 @st.composite
@@ -236,10 +243,10 @@ def test_hardest_classes_by_brute_force(case: tuple[PredictionSets, NDArray[np.i
     assert [one.mean_size for one in hard] == sorted((h.mean_size for h in hard), reverse=True)
     for one in hard:
         own = [row for row, label in zip(lists, y, strict=True) if label == one.label]
-        assert one.rows == len(own)
+        assert one.n_rows == len(own)
         assert one.mean_size == pytest.approx(np.mean([len(row) for row in own]))
-        assert one.held == pytest.approx(np.mean([one.label in row for row in own]))
-        assert one.first == pytest.approx(np.mean([row[:1] == [one.label] for row in own]))
+        assert one.accuracy == pytest.approx(np.mean([one.label in row for row in own]))
+        assert one.first_accuracy == pytest.approx(np.mean([row[:1] == [one.label] for row in own]))
 
 
 @given(sets_and_labels())
@@ -295,16 +302,16 @@ def test_planted_groups_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples_have_the_lists_that_predict_set_gives(name: str) -> None:
-    said = content()
-    method = dict(methods_of(said))[name]
-    ranking, y, _x = said.found._fitted[name].judged
-    shown = [int(label.split()[1]) for label, _ in said.examples]
+def test_examples_have_the_sets_of_predict_set(name: str) -> None:
+    report = content()
+    method = dict(methods_of(report))[name]
+    ranking, y, _x = report.comparison._fitted[name].test
+    shown = [int(label.split()[1]) for label, _ in report.examples]
     assert len(shown) == 12
     index = ranking.classes.encode(y).numpy()
-    assert [label for _, label in said.examples] == index[shown].tolist()
-    for i in range(0, len(said.accuracies), 7):
-        sets = guaranteed_sets(said.found, name, said.accuracies[i])
+    assert [label for _, label in report.examples] == index[shown].tolist()
+    for i in range(0, len(report.accuracies), 7):
+        sets = guaranteed_sets(report.comparison, name, report.accuracies[i])
         if sets is None:
             continue
         point = method.points[method.at[i]]
@@ -312,16 +319,16 @@ def test_examples_have_the_lists_that_predict_set_gives(name: str) -> None:
         ends = np.cumsum([0, *point.sizes])
         assert ends[-1] == len(codes)
         for e, (a, b) in enumerate(pairwise(ends)):
-            listed = point.lists[e] if point.lists else method.order[e][: point.sizes[e]]  # type: ignore[index]
-            assert list(listed) == codes[a:b][:LISTED]
-            assert point.held[e] == (index[shown[e]] in codes[a:b])
+            labels = point.sets[e] if point.sets else method.order[e][: point.sizes[e]]  # type: ignore[index]
+            assert list(labels) == codes[a:b][:EXAMPLE_LABELS]
+            assert point.contained[e] == (index[shown[e]] in codes[a:b])
 
 
 def test_examples_of_methods_without_a_guarantee_are_prefixes_too() -> None:
-    said = content()
-    method = dict(methods_of(said))["fixed"]
-    ranking = said.found._fitted["fixed"].judged[0]
-    shown = [int(label.split()[1]) for label, _ in said.examples]
+    report = content()
+    method = dict(methods_of(report))["fixed"]
+    ranking = report.comparison._fitted["fixed"].test[0]
+    shown = [int(label.split()[1]) for label, _ in report.examples]
     assert method.order == np.asarray(ranking.labels)[shown].tolist()
 
 
@@ -336,59 +343,59 @@ def test_example_rows_are_of_every_kind(n: int, seed: int) -> None:
         assert not kind.any() or kind[chosen].any()
 
 
-def test_what_examples_are_called() -> None:
-    found = plain()
-    assert found.row_numbers is not None
+def test_names_of_examples() -> None:
+    comparison = plain()
+    assert comparison.test_index is not None
     every = [f"text {k}" for k in range(300)]
-    numbers = found.row_numbers.tolist()
-    said = content_of(found)
-    shown = [int(name.split()[1]) for name, _ in said.examples]
+    numbers = comparison.test_index.tolist()
+    report = make_content(comparison)
+    shown = [int(name.split()[1]) for name, _ in report.examples]
     assert set(shown) <= set(numbers)
     for given_names in (every, [every[k] for k in numbers]):
-        names = [name for name, _ in content_of(found, given_names).examples]
+        names = [name for name, _ in make_content(comparison, given_names).examples]
         assert names == [f"text {k}" for k in shown]
     with pytest.raises(ValueError, match="examples has 7 entries, but there are 90 test rows"):
-        content_of(found, ["x"] * 7)
+        make_content(comparison, ["x"] * 7)
     with pytest.raises(ValueError, match="a text for each row; got one string, 'x'"):
-        content_of(found, "x")
+        make_content(comparison, "x")
     with pytest.raises(ValueError, match="examples has 300 entries, but there are 150 test rows"):
-        content_of(compared(), every)
+        make_content(compared(), every)
 
 
 # Other rows, other models
 
 
-def test_lists_of_candidates() -> None:
+def test_candidates() -> None:
     scores, y = draw(600, n=8)
     p = np.exp(scores) / np.exp(scores).sum(1)[:, None]
-    lists = sl.Ranking.from_candidates(**ragged(p, 3))  # type: ignore[arg-type]
+    candidates = sl.Ranking.from_candidates(**ragged(p, 3))  # type: ignore[arg-type]
     methods = {"LAC": sl.SplitConformal("lac", on_unreachable="all"), "path": sl.FixedSelector()}
-    said = content_of(sl.compare(lists, y, methods=methods))
-    method = said.methods[0]
+    report = make_content(sl.compare(candidates, y, methods=methods))
+    method = report.methods[0]
     last = method.points[method.at[-1]]
     assert last.guaranteed
-    assert last.labels == 8 * said.rows  # every label, listed or not
-    assert last.hits == said.rows
-    assert said.methods[1].at[-1] == -1  # the lists end before
+    assert last.labels == 8 * report.n_test  # every label, ranked or not
+    assert last.hits == report.n_test
+    assert report.methods[1].at[-1] == -1  # the candidates end before
 
 
 def test_torch_rows() -> None:
     scores, y = (torch.tensor(part) for part in draw(300, n=6, seed=3))
     methods = {"LAC": sl.SplitConformal("lac"), "top-k": sl.SplitConformal("topk")}
-    said, same = content_of(sl.compare(scores, y, methods=methods)), content("plain")
-    assert said.methods == same.methods
-    assert (said.hardest, said.groups) == (same.hardest, same.groups)
+    report, same = make_content(sl.compare(scores, y, methods=methods)), content("plain")
+    assert report.methods == same.methods
+    assert (report.hardest, report.groups) == (same.hardest, same.groups)
 
 
-def test_with_too_many_rows_for_bands_only_guaranteed_lists_are_known() -> None:
-    found = sl.compare(
+def test_with_too_many_rows_for_bands_only_guaranteed_sets_are_known() -> None:
+    comparison = sl.compare(
         *draw(300, n=6, seed=3), methods={"LAC": sl.SplitConformal(), "fixed": sl.FixedSelector()}
     )
-    for fitted in found._fitted.values():
+    for fitted in comparison._fitted.values():
         for curve in fitted.curves.values():
             curve.rows = None  # as a curve of very many rows has none
-    said, whole = content_of(found), content("plain")
-    lac, fixed = said.methods
+    report, whole = make_content(comparison), content("plain")
+    lac, fixed = report.methods
     assert fixed.points == []
     assert set(fixed.at) == {-1}
     assert all(point.guaranteed for point in lac.points)
@@ -400,46 +407,50 @@ def test_with_too_many_rows_for_bands_only_guaranteed_lists_are_known() -> None:
 
 def test_nothing_calibrated() -> None:
     scores, y = draw(300, n=6)
-    said = content_of(sl.compare(scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None))
-    assert said.methods[0].guarantee == ""
-    assert not any(point.guaranteed for point in said.methods[0].points)
-    assert said.hardest
-    assert said.methods[0].order
+    report = make_content(
+        sl.compare(scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None)
+    )
+    assert not report.methods[0].guarantee
+    assert not any(point.guaranteed for point in report.methods[0].points)
+    assert report.hardest
+    assert report.methods[0].order
 
 
 def test_a_model_by_itself() -> None:
     (scores, y, x), (test_scores, test_y, test_x) = rows(400, 1), rows(100, 2)
     model = sl.SplitConformal("aps", random_state=1).fit(scores, y, x, classes=HOSTILE)
-    found = judge(model, test_scores, test_y, test_x, accuracies=[0.8, 0.9])
-    assert list(found.curves) == ["aps", "lists of one length"]
-    assert found.words == "300 rows to calibrate, 100 to test, 5 classes"
+    comparison = evaluate_model(model, test_scores, test_y, test_x, accuracies=[0.8, 0.9])
+    assert list(comparison.curves) == ["aps", "sets of one size"]
+    assert comparison.summary == "300 calibration rows, 100 test rows, 5 classes"
     sets = model.predict_set(test_scores, test_x, accuracy=0.9)
-    one = found.at("aps", 0.9)
+    one = comparison.at("aps", 0.9)
     assert one.guaranteed_accuracy == sets.accuracy(test_y)
     assert one.guaranteed_size == sets.mean_size
     assert one.size == model.frontier(test_scores, test_y, test_x).size_at(0.9)
     assert math.isnan(one.fit_seconds)
     top_k = sl.FixedSelector().fit(test_scores, test_y, classes=HOSTILE)
     expected = top_k.frontier(test_scores, test_y).size_at([0.8, 0.9])
-    fixed = [found.at("lists of one length", a).size for a in (0.8, 0.9)]
+    fixed = [comparison.at("sets of one size", a).size for a in (0.8, 0.9)]
     np.testing.assert_allclose(fixed, expected)
-    assert content_of(found).methods[0].guarantee == "by 300 calibration rows"
-    assert list(judge(top_k, test_scores, test_y).curves) == ["fixed"]
+    assert (
+        guarantee_basis(make_content(comparison).methods[0].guarantee) == "by 300 calibration rows"
+    )
+    assert list(evaluate_model(top_k, test_scores, test_y).curves) == ["fixed"]
 
 
 def test_wrong_input() -> None:
     curve = sl.Frontier([0.8, 0.95], [1.0, 2.0], [1, 2])
-    with pytest.raises(ValueError, match="did not keep the rows and models that a report needs"):
-        content_of(sl.Comparison((0.9,), "by hand", 3, curves={"by hand": curve}))
+    with pytest.raises(ValueError, match="has no models and rows, which a report needs"):
+        make_content(sl.Comparison((0.9,), "by hand", 3, curves={"by hand": curve}))
     scores, y, x = rows(100, 1)
     grouped = sl.SplitConformal(by="group").fit(scores, y, classes=HOSTILE, groups=["a", "b"] * 50)
-    with pytest.raises(ValueError, match=r'by = "group": .* set_params\(by=None\)'):
-        judge(grouped, scores, y)
+    with pytest.raises(ValueError, match=r"conditional on groups, .* by=None"):
+        evaluate_model(grouped, scores, y)
     model = sl.SplitConformal().fit(scores, y, classes=HOSTILE)
     with pytest.raises(ValueError, match="features have 100 rows, but the scores have 50"):
-        judge(model, scores[:50], y[:50], x)
+        evaluate_model(model, scores[:50], y[:50], x)
     with pytest.raises(ValueError, match="y has 49 labels, but the scores have 50 rows"):
-        judge(model, scores[:50], y[:49])
+        evaluate_model(model, scores[:50], y[:49])
 
 
 @given(st.integers(1, 5000))
@@ -449,7 +460,7 @@ def test_bins_are_all_sizes_once(largest: int) -> None:
     assert len(bins) <= 25
 
 
-def test_a_point_holds_plain_numbers_only() -> None:
+def test_a_point_contains_plain_numbers_only() -> None:
     assert len(content().names) == N
     for method in content().methods:
         for point in method.points:

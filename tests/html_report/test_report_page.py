@@ -1,4 +1,4 @@
-"""The page: whole, harmless whatever the names are, and readable."""
+"""The page is complete, safe for any names, and readable."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from reported import HOSTILE, compared, plain, rows
 
 import shortlist as sl
-from shortlist.html_report import content as _content
-from shortlist.html_report import report_comparison
-from shortlist.html_report.content import content_of
-from shortlist.html_report.page import embedded, page
-from shortlist.html_report.prose import guarantees, in_short, percent
+from shortlist.html_report import content as content_module
+from shortlist.html_report import method_content, report_comparison
+from shortlist.html_report.content import make_content
+from shortlist.html_report.page import embed_json, page
+from shortlist.html_report.prose import guarantee_sections, percent, summary
 
 PACKAGE = Path(sl.__file__).parent / "html_report"
 
@@ -50,14 +50,14 @@ class Read(HTMLParser):
         self.text.setdefault(self.open[-1] if self.open else "", []).append(data)
 
     def data(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.text["script"][0])
-        return found
+        comparison: dict[str, object] = json.loads(self.text["script"][0])
+        return comparison
 
 
 @cache
 def text(which: str = "compared") -> str:
-    found = compared() if which == "compared" else plain()
-    return page(content_of(found), 'Lists & <em>more</em> {{data}} "here"')
+    comparison = compared() if which == "compared" else plain()
+    return page(make_content(comparison), 'Sets & <em>more</em> {{data}} "here"')
 
 
 @cache
@@ -65,18 +65,18 @@ def read(which: str = "compared") -> Read:
     return Read(text(which))
 
 
-# Harmless
+# Safety
 
 
 def test_names_are_text_wherever_they_stand() -> None:
-    found = read()
-    assert not found.open  # everything is closed
-    assert found.tags["script"] == 2
-    assert not {"img", "iframe", "object", "em", "b", "image", "svg"} & set(found.tags)
-    assert not [a for a in found.attributes if a[1].startswith("on")]
-    assert found.text["title"] == ['Lists & <em>more</em> {{data}} "here"']
-    assert found.text["h1"] == found.text["title"]
-    shown = "".join(found.text["bdi"])
+    comparison = read()
+    assert not comparison.open  # everything is closed
+    assert comparison.tags["script"] == 2
+    assert not {"img", "iframe", "object", "em", "b", "image", "svg"} & set(comparison.tags)
+    assert not [a for a in comparison.attributes if a[1].startswith("on")]
+    assert comparison.text["title"] == ['Sets & <em>more</em> {{data}} "here"']
+    assert comparison.text["h1"] == comparison.text["title"]
+    shown = "".join(comparison.text["bdi"])
     for name in HOSTILE[:3]:
         assert name in shown
     assert "<b>path</b>" in shown
@@ -86,12 +86,12 @@ def test_names_are_text_wherever_they_stand() -> None:
 
 
 def test_the_data_are_the_content() -> None:
-    said, data = content_of(compared()), read().data()
-    assert data["names"] == said.names
+    sections, data = make_content(compared()), read().data()
+    assert data["names"] == sections.names
     assert data["names"][0] == HOSTILE[0]  # type: ignore[index]
     assert len(data["names"][4]) == 80  # type: ignore[index]
-    assert data["accuracies"] == said.accuracies
-    for method, sent in zip(said.methods, data["methods"], strict=True):  # type: ignore[call-overload]
+    assert data["accuracies"] == sections.accuracies
+    for method, sent in zip(sections.methods, data["methods"], strict=True):  # type: ignore[call-overload]
         assert sent["at"] == method.at
         for point, its in zip(method.points, sent["points"], strict=True):
             assert (its["hits"], its["labels"]) == (point.hits, point.labels)
@@ -104,11 +104,11 @@ def test_the_data_are_the_content() -> None:
     "name", [*HOSTILE, "\u2028\u2029", "\x00\x1b[0m", "\ud800 alone", "", " ", "]]>", "&lt;"]
 )
 def test_embedded_data_come_back_and_end_no_script(name: str) -> None:
-    clean = _content._printable(name)
+    clean = method_content.printable(name)
     assert clean
     assert clean.isprintable() or set("\u200c\u200d") & set(clean)
     clean.encode("utf-8")
-    sent = embedded({"names": [clean], "x": 0.1})
+    sent = embed_json({"names": [clean], "x": 0.1})
     assert json.loads(sent) == {"names": [clean], "x": 0.1}
     assert not re.search(r"[<>&\u2028\u2029]", sent)
 
@@ -118,14 +118,14 @@ def test_labels_of_any_kind() -> None:
     labels: list[object] = [(1, "a"), None, "\ud800", 3]
     y = np.empty(80, dtype=object)
     y[:] = [labels[k] for k in rng.integers(4, size=80)]
-    found = sl.compare(
+    comparison = sl.compare(
         rng.normal(size=(80, 4)), y, methods={"LAC": sl.SplitConformal()}, classes=labels
     )
-    shown = Read(page(content_of(found), "t")).data()["names"]
+    shown = Read(page(make_content(comparison), "t")).data()["names"]
     assert shown == ["(1, 'a')", "None", "(no name)", "3"]
 
 
-# By itself
+# Self-contained
 
 
 def test_nothing_is_fetched() -> None:
@@ -143,7 +143,7 @@ def test_nothing_is_fetched() -> None:
 
 
 def test_the_page_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_content, "RESAMPLES", 3)
+    monkeypatch.setattr(method_content, "RESAMPLES", 3)
     rng = np.random.default_rng(0)
     n = 100
     logits = rng.normal(size=(12_000, n)) * rng.uniform(0.5, 4, size=(12_000, 1))
@@ -152,32 +152,32 @@ def test_the_page_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     methods = {
         score: sl.SplitConformal(score, randomized=score == "aps") for score in ("lac", "aps")
     }
-    found = sl.compare(
+    comparison = sl.compare(
         logits[:2000],
         np.array(names)[y[:2000]],
         test=(logits[2000:], np.array(names)[y[2000:]]),
         methods=methods,
         classes=names,
     )
-    source = page(content_of(found), "large")
+    source = page(make_content(comparison), "large")
     each = [len(json.dumps(m)) for m in Read(source).data()["methods"]]  # type: ignore[attr-defined]
     assert len(source.encode()) + 7 * max(each) < 600_000  # nine methods
 
 
 def test_many_classes_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_content, "RESAMPLES", 3)
+    monkeypatch.setattr(method_content, "RESAMPLES", 3)
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(3000, 1500)).astype(np.float32)
     y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    found = sl.compare(logits, y, methods={"LAC": sl.SplitConformal()})
-    source = page(content_of(found), "many")
+    comparison = sl.compare(logits, y, methods={"LAC": sl.SplitConformal()})
+    source = page(make_content(comparison), "many")
     assert len(source.encode()) < 250_000
     data = Read(source).data()
-    assert len(data["classes"]) == _content.CLASSES  # type: ignore[arg-type]
+    assert len(data["classes"]) == content_module.MAX_CLASSES  # type: ignore[arg-type]
     assert data["others"] == "1,300 other classes together"
 
 
-# The words
+# The sentences
 
 
 def cells(source: str) -> list[list[str]]:
@@ -190,12 +190,12 @@ def cells(source: str) -> list[list[str]]:
 
 
 def test_the_table_is_that_of_compare() -> None:
-    found = compared()
+    comparison = compared()
     table = cells(text())
-    assert len(table) == len(found.curves)
-    for name, row in zip(found.curves, table, strict=True):
-        one = found.at(name, 0.95)
-        sizes = [found.at(name, a).size for a in found.accuracies] + [one.guaranteed_size]
+    assert len(table) == len(comparison.curves)
+    for name, row in zip(comparison.curves, table, strict=True):
+        one = comparison.at(name, 0.95)
+        sizes = [comparison.at(name, a).size for a in comparison.accuracies] + [one.guaranteed_size]
         shown = [row[1], row[2], row[4]]
         assert shown == ["–" if math.isnan(v) else f"{v:.3f}" for v in sizes]
         shares = [one.guaranteed_accuracy, one.worst_class, one.single_share]
@@ -204,56 +204,61 @@ def test_the_table_is_that_of_compare() -> None:
     assert "nan" not in re.sub(r"<script.*", "", text(), flags=re.S).lower().split()
 
 
-def test_in_short() -> None:
-    said = content_of(plain())
-    words = " ".join(in_short(said))
+def test_summary() -> None:
+    sections = make_content(plain())
+    words = " ".join(summary(sections))
     sizes = sorted((plain().at(name, 0.95).size, name) for name in plain().curves)
     assert f"{sizes[0][0]:.2f} labels on average with {sizes[0][1]}" in words
-    assert f"{sizes[1][0]:.2f} with {sizes[1][1]}, the next" in words
+    assert f"{sizes[1][0]:.2f} with {sizes[1][1]}, the next best method" in words
     if len(sizes) > 2:
-        assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]}." in words
-    ranking, y, _ = plain()._fitted["LAC"].judged
+        assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]}, the last one." in words
+    ranking, y, _ = plain()._fitted["LAC"].test
     assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in words
 
 
-def test_what_is_guaranteed_in_words() -> None:
-    said = guarantees(content_of(compared()))
-    first = " ".join(said["What is guaranteed"])
+def test_sentences_about_the_guarantee() -> None:
+    sections = guarantee_sections(make_content(compared()))
+    first = " ".join(sections["What is guaranteed"])
     assert "guaranteed by 150 calibration rows" in first
     # The accuracy on all new rows is Beta(143, 8): its standard deviation, in percent.
     assert "typically by 2 percentage points" in first
-    assert "No guarantee here: fixed." in first
+    assert "Methods without a guarantee: fixed." in first
     one = compared().at("Shortlister", 0.95)
     error = math.sqrt(one.guaranteed_accuracy * (1 - one.guaranteed_accuracy) / 150)
     kept = (
-        f"95% guaranteed: Shortlister’s lists held the right label in "
+        f"95% guaranteed: the sets of Shortlister contain the right label for "
         f"{100 * one.guaranteed_accuracy:.1f}% of the 150 test rows (standard error "
         f"{100 * error:.2g} percentage points), with {one.guaranteed_size:.2f} labels on average"
     )
-    (line,) = (line for line in said["What was kept"] if line.startswith(kept))
-    assert ("as may happen by chance" in line) == (one.guaranteed_accuracy < 0.95)
-    warned = " ".join(said["What is not guaranteed"])
-    for word in ("Single rows", "Changed data", "length of the lists", "partly lucky"):
+    (line,) = (line for line in sections["What was measured"] if line.startswith(kept))
+    assert ("which may be chance" in line) == (one.guaranteed_accuracy < 0.95)
+    warned = " ".join(sections["What is not guaranteed"])
+    for word in ("Single rows", "Changed data", "size of the sets", "partly lucky"):
         assert word in warned
-    how = " ".join(said["How it was measured"])
-    assert "RAPS, “RAPS, re-scored” and “SAPS, re-scored”: tuned anew for each of 75%" in how
+    how = " ".join(sections["How methods are compared"])
+    assert "Tuned separately for 75% and 95%: RAPS, “RAPS, re-scored” and “SAPS, re-scored”." in how
 
 
-def test_where_too_few_rows_calibrate_it_says_so() -> None:
-    said = guarantees(content_of(plain()))
-    assert "99% could not be guaranteed." in said["What was kept"]  # by 52 rows
-    assert any(words.startswith("98% guaranteed: LAC’s lists") for words in said["What was kept"])
+def test_too_few_calibration_rows() -> None:
+    sections = guarantee_sections(make_content(plain()))
+    assert (
+        "99% cannot be guaranteed with these rows." in sections["What was measured"]
+    )  # by 52 rows
+    assert any(
+        words.startswith("98% guaranteed: the sets of LAC")
+        for words in sections["What was measured"]
+    )
 
 
 def test_without_calibration_nothing_is_guaranteed() -> None:
     scores, y = (part[:200] for part in rows(200, 5)[:2])
-    found = sl.compare(
+    comparison = sl.compare(
         scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None, classes=HOSTILE
     )
-    said = guarantees(content_of(found))
-    assert said["What is guaranteed"][0].startswith("Nothing:")
-    assert "What was kept" not in said
-    assert len(said["What is not guaranteed"]) == 2
+    sections = guarantee_sections(make_content(comparison))
+    assert sections["What is guaranteed"][0].startswith("Nothing:")
+    assert "What was measured" not in sections
+    assert len(sections["What is not guaranteed"]) == 2
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.95, "95%"), (0.999, "99.9%"), (0.29, "29%")])
@@ -269,7 +274,7 @@ def test_a_file_is_never_replaced_unawares(tmp_path: Path) -> None:
     assert plain().report(path, title="one") == path
     first = path.read_text(encoding="utf-8")
     assert "<title>one</title>" in first
-    with pytest.raises(FileExistsError, match=r"report.html' is there already; .*overwrite=True"):
+    with pytest.raises(FileExistsError, match=r"report.html' exists already; .*overwrite=True"):
         plain().report(path, title="two")
     assert path.read_text(encoding="utf-8") == first
     plain().report(str(path), title="two", overwrite=True)
@@ -285,8 +290,8 @@ def test_nothing_is_computed_for_a_file_that_is_there(
     def never(*given: object) -> None:
         raise AssertionError("computed")
 
-    monkeypatch.setattr("shortlist.html_report.content_of", never)
-    monkeypatch.setattr("shortlist.html_report.judge", never)
+    monkeypatch.setattr("shortlist.html_report.make_content", never)
+    monkeypatch.setattr("shortlist.html_report.evaluate_model", never)
     (tmp_path / "there.html").write_text("mine")
     scores, y, x = rows(60, 1)
     model = sl.SplitConformal().fit(scores, y, x, classes=HOSTILE)
@@ -310,12 +315,12 @@ def test_the_same_comparison_gives_the_same_page(tmp_path: Path) -> None:
     assert a == b
 
 
-def test_doors_of_models_and_of_the_estimator(tmp_path: Path) -> None:
+def test_report_methods_of_models_and_of_the_estimator(tmp_path: Path) -> None:
     scores, y, x = rows(300, 1)
     model = sl.SplitConformal("lac").fit(scores[:200], y[:200], classes=HOSTILE)
     path = model.report(scores[200:], y[200:], path=tmp_path / "model.html", examples=["t"] * 100)
     data = Read(path.read_text(encoding="utf-8")).data()
-    assert [m["name"] for m in data["methods"]] == ["lac", "lists of one length"]  # type: ignore[attr-defined]
+    assert [m["name"] for m in data["methods"]] == ["lac", "sets of one size"]  # type: ignore[attr-defined]
     assert {name for name, _ in data["examples"]} == {"t"}  # type: ignore[attr-defined]
     sets = model.predict_set(scores[200:], accuracy=0.9)
     method = data["methods"][0]  # type: ignore[index]
@@ -375,7 +380,12 @@ def test_headings_are_in_order_and_everything_named_is_there() -> None:
     assert all(b <= a + 1 for a, b in pairwise(levels))
     ids = {value for _, name, value in read().attributes if name == "id"}
     script = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.js"))
-    asked = set(re.findall(r'byId\("([\w-]+)"\)', script)) | {"kept", "size", "single", "longest"}
+    asked = set(re.findall(r'byId\("([\w-]+)"\)', script)) | {
+        "accuracy",
+        "size",
+        "single",
+        "largest",
+    }
     assert asked <= ids
     for _, name, value in read().attributes:
         if name in ("for", "aria-labelledby", "aria-describedby", "aria-controls"):
@@ -389,17 +399,17 @@ def test_a_report_needs_neither_matplotlib_nor_pandas() -> None:
         assert not re.search(r"^(?:import|from) (?:matplotlib|pandas|plotly)", source, re.M)
 
 
-def test_a_guarantee_that_chance_does_not_break() -> None:
-    """Rows of another kind: their labels have nothing to do with the scores."""
+def test_a_shortfall_that_chance_does_not_explain() -> None:
+    """The labels of the test rows do not depend on the scores."""
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.ones(6) * 0.2, 900)
     y = np.array([rng.choice(6, p=p) for p in scores])
-    found = sl.compare(
+    comparison = sl.compare(
         scores[:600],
         y[:600],
         test=(scores[600:], rng.integers(0, 6, 300), None),
         methods={"LAC": sl.SplitConformal("lac")},
         accuracies=[0.9],
     )
-    said = " ".join(guarantees(content_of(found))["What was kept"])
-    assert "less than chance explains" in said
+    sections = " ".join(guarantee_sections(make_content(comparison))["What was measured"])
+    assert "less than chance explains" in sections

@@ -1,4 +1,4 @@
-"""Every method on the same rows: a table and curves."""
+"""Comparisons of methods on the same rows."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ from collections.abc import Mapping, Sequence
 
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.progress import Show, track
-from shortlist.comparison.measure import measured_at
-from shortlist.comparison.plan import Plan, default_methods, planned
-from shortlist.comparison.result import Comparison, Fitted, Measured, Part, Rows
+from shortlist.comparison.measure import measure_at
+from shortlist.comparison.plan import Plan, default_methods, plan_comparison
+from shortlist.comparison.result import (
+    MAIN_METHOD,
+    Comparison,
+    FittedMethod,
+    LabelledRows,
+    Measurement,
+    MethodResult,
+)
 from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
 
 __all__ = [
     "ACCURACIES",
+    "MAIN_METHOD",
     "Comparison",
-    "Fitted",
-    "Measured",
-    "Part",
+    "FittedMethod",
+    "LabelledRows",
+    "Measurement",
+    "MethodResult",
     "Plan",
-    "Rows",
     "compare",
     "default_methods",
-    "measured_at",
-    "planned",
+    "measure_at",
+    "plan_comparison",
 ]
 
 ACCURACIES = (0.9, 0.95, 0.98, 0.99)
@@ -44,49 +52,67 @@ def compare(
     progress: Show = "auto",
     random_state: object = 0,
 ) -> Comparison:
-    """Every method on the same data, with the same calibration rows and the same temperature.
+    """Compare methods on the same rows, with the same calibration rows.
 
     Parameters
     ----------
-    scores, y, features : arrays, or a Ranking in place of scores
-        Scores of rows that the classifier did not train on, labels, and features if there are any.
-    test : (scores, y, features) or float
-        The rows to judge by (without features if the others have none), or the share of the rows
-        given that is kept for it.
-    accuracies : sequence of float
-        At which sizes are compared, and which are guaranteed.
-    methods : mapping of names to set predictors, optional
-        Default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule with
-        logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
-    calibration : float or None
-        Share of the rows kept to make guarantees, the same for every method. None: all rows are
-        learned from, and only sizes at equal accuracy are measured.
-    stages : bool
-        Whether to add what each stage of the Shortlister brings: it without stage 1, and RAPS and
-        SAPS on re-scored probabilities.
+    scores : array-like of shape (n_rows, n_classes) or Ranking
+        Scores of rows that the classifier was not trained on.
+    y : array-like of shape (n_rows,)
+        Labels.
+    features : array-like of shape (n_rows, n_features), optional
+        Features of the rows.
+    test : float or tuple (scores, y, features), default=0.3
+        Fraction of the rows to use as test rows, or the test rows themselves. Leave out the
+        features if the other rows have none.
+    accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
+        Accuracies at which sizes are compared, and which are guaranteed.
+    methods : mapping of str to SetPredictor, optional
+        Methods by name, also of your own. By default: the Shortlister, fixed top-k, LAC, APS,
+        RAPS, SAPS, the plug-in rule with logarithmic cost, the paper's path of selectors, and LAC
+        on re-scored probabilities.
+    calibration : float or None, default=0.25
+        Fraction of the rows to calibrate with, the same for every method. With None, all rows fit,
+        nothing is guaranteed, and only sizes at equal accuracy are measured.
+    stages : bool, default=False
+        Whether to add what each stage of the Shortlister contributes: the Shortlister without
+        re-scoring, and LAC, RAPS and SAPS on re-scored probabilities.
     max_epochs : int, optional
-        Train no method longer.
+        Maximum number of epochs for every method that trains networks.
     classes : array-like, optional
-        Names of the columns, in their order.
-    progress : bool or "auto"
-    random_state : int, RandomState or None
+        Names of the score columns, in their order.
+    progress : bool or "auto", default="auto"
+        Whether to show a progress bar. "auto": on a terminal.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the splits and of the default methods.
+
+    Returns
+    -------
+    Comparison
+        Measurements, curves and fitted models. It prints as a table.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid. Nothing has been fitted then.
 
     Notes
     -----
-    RAPS and SAPS are tuned for each accuracy anew, on rows that are not used for calibration.
+    Methods that are tuned for an accuracy, such as RAPS and SAPS, are fitted for each accuracy
+    anew, on rows that are not used for calibration.
 
     Examples
     --------
     >>> import shortlist as sl
     >>> data = sl.datasets.gaussian(4000)
     >>> methods = {"top-k": sl.SplitConformal("topk"), "LAC": sl.SplitConformal("lac")}
-    >>> found = sl.compare(data.posterior, data.y, methods=methods, accuracies=[0.9])
-    >>> [one.method for one in found.measured]
+    >>> comparison = sl.compare(data.posterior, data.y, methods=methods, accuracies=[0.9])
+    >>> [one.method for one in comparison.measurements]
     ['top-k', 'LAC']
-    >>> found.measured[1].size < found.measured[0].size
+    >>> comparison.at("LAC", 0.9).size < comparison.at("top-k", 0.9).size
     True
     """
-    plan = planned(
+    plan = plan_comparison(
         scores,
         y,
         features,
@@ -101,6 +127,6 @@ def compare(
     )
     with track("methods", len(plan.methods), progress) as step:
         for name in plan.methods:
-            plan.found.add(plan.measure(name))
+            plan.comparison.add(plan.measure(name))
             step(name)
-    return plan.finished()
+    return plan.finish()

@@ -1,4 +1,4 @@
-"""One method, fitted and measured."""
+"""Fitting and measuring one method."""
 
 from __future__ import annotations
 
@@ -10,106 +10,133 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import clone
 
-from shortlist.comparison.result import Comparison, Fitted, Measured, Part, Rows
-from shortlist.conformal.quantiles import UnreachableError
+from shortlist.comparison.result import FittedMethod, LabelledRows, Measurement, MethodResult
 from shortlist.frontier import Frontier
 from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
-from shortlist.predictors import PlugInSelector, SetPredictor, Shortlister
-from shortlist.predictors.conformal import SplitConformal
+from shortlist.predictors import SetPredictor
 
 
 def measure(
     name: str,
     method: SetPredictor,
     accuracies: Sequence[float],
-    learned: Rows,
-    kept: Rows | None,
-    judged: Rows,
-) -> Part:
-    """Fit a method, and measure it at every accuracy."""
+    train: LabelledRows,
+    calibration: LabelledRows | None,
+    test: LabelledRows,
+) -> MethodResult:
+    """Fit a method and measure it at every accuracy.
+
+    Parameters
+    ----------
+    name : str
+        Name of the method.
+    method : SetPredictor
+        The method, which is cloned.
+    accuracies : sequence of float
+        Accuracies to measure at.
+    train, calibration, test : LabelledRows
+        Rows for each purpose. Without calibration rows nothing is guaranteed.
+
+    Returns
+    -------
+    MethodResult
+    """
     curves: list[Frontier] = []
-    found: list[Measured] = []
-    fitted = Fitted({}, {}, judged)
+    measurements: list[Measurement] = []
+    fitted = FittedMethod({}, {}, test)
+    is_tuned = method.is_tuned
     for accuracy in accuracies:
-        if not curves or _is_tuned(method):
-            begun = time.monotonic()
-            model = _fitted(method, accuracy, learned, kept)
-            seconds = time.monotonic() - begun
-            curve = model.frontier(*judged)
-            curves.append(curve)
-        fitted.models[accuracy], fitted.curves[accuracy] = model, curve
-        guaranteed = kept is not None and _can_guarantee(model)
-        found.append(measured_at(name, model, accuracy, curve, judged, guaranteed, seconds))
-    whole = curves[0] if len(curves) == 1 else _union(curves, name)
-    return Part(name, found, model, whole, fitted)
+        if not curves or is_tuned:
+            start = time.monotonic()
+            model = _fit(method, accuracy, train, calibration)
+            seconds = time.monotonic() - start
+            curves.append(model.frontier(*test))
+        fitted.models[accuracy], fitted.curves[accuracy] = model, curves[-1]
+        measurements.append(measure_at(name, model, accuracy, curves[-1], test, seconds))
+    curve = curves[0] if len(curves) == 1 else _union(curves, name)
+    return MethodResult(name, measurements, model, curve, fitted)
 
 
-def _is_tuned(method: SetPredictor) -> bool:
-    """Whether a method is fitted for one accuracy."""
-    return isinstance(method, SplitConformal) and method.score in ("raps", "saps")
-
-
-def _fitted(
-    method: SetPredictor, accuracy: float, learned: Rows, kept: Rows | None
+def _fit(
+    method: SetPredictor,
+    accuracy: float,
+    train: LabelledRows,
+    calibration: LabelledRows | None,
 ) -> SetPredictor:
+    """Fit a copy of a method, and calibrate it if it can be calibrated."""
     model: SetPredictor = clone(method)
     if "calibration" in model.get_params():
         model.set_params(calibration=None)
-    if _is_tuned(method):
-        model.set_params(accuracy=accuracy)
-    model.fit(*learned)
-    if kept is not None and _can_guarantee(model):
-        model.calibrate(*kept)
+    if method.is_tuned:
+        # Also for a score inside of a predictor, as in ConformalPredictor(RAPS()).
+        names = [name for name in model.get_params() if name.split("__")[-1] == "accuracy"]
+        model.set_params(**dict.fromkeys(names, accuracy))
+    model.fit(*train)
+    if calibration is not None and model.can_calibrate:
+        model.calibrate(*calibration)
+        if not model.is_calibrated:
+            raise ValueError(
+                f"{type(model).__name__}.n_calibration is 0 after calibrate; override the "
+                "property so that it returns the number of calibration rows"
+            )
     return model
 
 
-def _can_guarantee(model: SetPredictor) -> bool:
-    """Whether a fitted method can be calibrated; the plug-in rule can if its sets are nested."""
-    if isinstance(model, PlugInSelector):
-        return model.family_.nested
-    return hasattr(model, "calibrate")
-
-
-def measured_at(
+def measure_at(
     name: str,
     model: SetPredictor,
     accuracy: float,
     curve: Frontier,
-    judged: Rows,
-    guaranteed: bool,
-    seconds: float,
-) -> Measured:
-    """A fitted model at one accuracy, with what it guarantees if it is calibrated."""
+    test: LabelledRows,
+    fit_seconds: float,
+) -> Measurement:
+    """Measure a fitted model at one accuracy.
+
+    Parameters
+    ----------
+    name : str
+        Name of the method.
+    model : SetPredictor
+        The fitted model.
+    accuracy : float
+        Accuracy to reach, and to guarantee if the model is calibrated.
+    curve : Frontier
+        The model's curve on the test rows.
+    test : LabelledRows
+        The test rows.
+    fit_seconds : float
+        Seconds that the fit took.
+
+    Returns
+    -------
+    Measurement
+    """
     size = float(curve.size_at(accuracy))
-    begun = time.monotonic()
-    try:
-        if not guaranteed:
-            raise UnreachableError("nothing is guaranteed")
-        sets = model.predict_set(judged[0], judged[2], accuracy=accuracy)  # type: ignore[call-arg]
-    except UnreachableError:
+    start = time.monotonic()
+    sets = model.predict_if_reachable(test.ranking, test.features, accuracy=accuracy)
+    predict_seconds = time.monotonic() - start
+    if sets is None:
         nan = math.nan
-        return Measured(name, accuracy, size, nan, nan, nan, nan, nan, seconds, nan)
-    spent = time.monotonic() - begun
-    y = judged[1]
+        return Measurement(name, accuracy, size, nan, nan, nan, nan, nan, fit_seconds, nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        worst = float(np.nanmin(class_accuracy(sets, y)))
-    return Measured(
+        worst = float(np.nanmin(class_accuracy(sets, test.y)))
+    return Measurement(
         name,
         accuracy,
         size,
-        sets.accuracy(y),
+        sets.accuracy(test.y),
         sets.mean_size,
-        size_stratified_violation(sets, y, accuracy),
+        size_stratified_violation(sets, test.y, accuracy),
         worst,
         single_share(sets),
-        seconds,
-        spent,
+        fit_seconds,
+        predict_seconds,
     )
 
 
 def _union(curves: Sequence[Frontier], name: str) -> Frontier:
-    """The points of several curves as one."""
+    """Return the points of several curves as one curve."""
     return Frontier(
         np.concatenate([c.accuracy for c in curves]),
         np.concatenate([c.mean_size for c in curves]),
@@ -117,28 +144,3 @@ def _union(curves: Sequence[Frontier], name: str) -> Frontier:
         curves[0].parameter_name,
         name,
     )
-
-
-def add_rescored(
-    found: Comparison, learned: Rows, kept: Rows | None, judged: Rows, scores: Sequence[str]
-) -> None:
-    """LAC and others on re-scored probabilities, if there are any."""
-    model = found.models.get("Shortlister")
-    if not isinstance(model, Shortlister) or not model.rescored_:
-        return
-
-    def rescored(rows: Rows) -> Rows:
-        return model.rescored(rows[0], rows[2]), rows[1], None
-
-    # The rows that the Shortlister learned from have no part in their own scores.
-    own: Rows = (model.out_of_fold(learned[0], learned[2]), learned[1], None)
-    others = None if kept is None else rescored(kept), rescored(judged)
-    for score in scores:
-        method = SplitConformal(
-            score,
-            temperature=None,
-            randomized=score != "lac",
-            random_state=model.random_state,
-        )
-        name = f"{score.upper()}, re-scored"
-        found.add(measure(name, method, found.accuracies, own, *others))

@@ -1,15 +1,16 @@
-"""What a comparison found."""
+"""The result of a comparison: measurements, curves and models, as a table, a frame or a plot."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shortlist._utils.arrays import row_index
 from shortlist._utils.integrations import ComparisonMixin
 from shortlist.frontier import Frontier
 from shortlist.predictors import SetPredictor
@@ -19,22 +20,55 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-Rows = tuple[Ranking, "NDArray[np.generic]", "Tensor | None"]
+MAIN_METHOD = "Shortlister"
+"""Plots and reports emphasize the method of this name, if there is one."""
+
+
+class LabelledRows(NamedTuple):
+    """Rows in the order in which `fit`, `calibrate` and `frontier` take them."""
+
+    ranking: Ranking
+    y: NDArray[np.generic]
+    features: Tensor | None
+
+    def take(self, which: NDArray[np.intp]) -> LabelledRows:
+        """Return some of the rows."""
+        x = self.features
+        x = None if x is None else x[row_index(which, len(x), x.device)]
+        return LabelledRows(self.ranking[which], self.y[which], x)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One method at one accuracy, on the test rows. NaN where it cannot be had."""
+class Measurement:
+    """One method at one accuracy, on the test rows.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method.
+    accuracy : float
+        The requested accuracy.
+    size : float
+        Mean size at which the method's curve reaches that accuracy on the test rows; NaN if it
+        does not.
+    guaranteed_accuracy, guaranteed_size : float
+        Accuracy and mean size, on the test rows, of the sets for which the requested accuracy is
+        guaranteed. These and the following ones are NaN if it cannot be guaranteed.
+    size_stratified_violation : float
+        Largest gap to the requested accuracy among sets of similar size.
+    worst_class : float
+        Lowest accuracy of a class.
+    single_share : float
+        Fraction of sets with exactly one label.
+    fit_seconds, predict_seconds : float
+        Seconds that fitting and prediction took.
+    """
 
     method: str
     accuracy: float
-    """What was asked for."""
     size: float
-    """Mean size where the test curve reaches that accuracy."""
     guaranteed_accuracy: float
-    """Accuracy of the sets for which it was guaranteed, …"""
     guaranteed_size: float
-    """… and their mean size."""
     size_stratified_violation: float
     worst_class: float
     single_share: float
@@ -43,86 +77,160 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A method's models, and the test rows as they are given to it (re-scored, perhaps)."""
+class FittedMethod:
+    """The fitted models of a method, and the test rows as it sees them.
+
+    Attributes
+    ----------
+    models : dict of float to SetPredictor
+        Model for each accuracy. It is the same for all accuracies unless the method is tuned.
+    curves : dict of float to Frontier
+        Curves of these models on the test rows.
+    test : LabelledRows
+        The test rows, with re-scored probabilities if the method uses them.
+    """
 
     models: dict[float, SetPredictor]
-    """The one for each accuracy; the same for all, unless the method is tuned for one."""
     curves: dict[float, Frontier]
-    """Their curves on the test rows."""
-    judged: Rows
+    test: LabelledRows
 
     def nearest(self, accuracy: float) -> float:
-        """The accuracy, of those measured, whose model is used for another one."""
+        """Return the measured accuracy whose model is used for another accuracy."""
         return min(self.models, key=lambda a: (abs(a - accuracy), a))
 
     def model(self, accuracy: float) -> SetPredictor:
+        """Return the model that is used for an accuracy."""
         return self.models[self.nearest(accuracy)]
+
+    def curve(self, accuracy: float) -> Frontier:
+        """Return the curve of the model that is used for an accuracy."""
+        return self.curves[self.nearest(accuracy)]
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether different accuracies have different models."""
+        return len({id(model) for model in self.models.values()}) > 1
 
 
 @dataclass(frozen=True)
-class Part:
-    """What was found of one method."""
+class MethodResult:
+    """The result of one method."""
 
     name: str
-    measured: list[Measured]
+    measurements: list[Measurement]
     model: SetPredictor
     curve: Frontier
-    fitted: Fitted
+    fitted: FittedMethod
 
 
 @dataclass
 class Comparison(ComparisonMixin):
-    """What `compare` found.
+    """The result of :func:`shortlist.compare`. It prints as a table.
 
     Attributes
     ----------
-    measured : list of Measured
-        A row for each method and accuracy; `to_frame()` gives them as a pandas frame.
-    curves : dict of Frontier
-        Each method's curve on the test rows.
-    models : dict of fitted set predictors
-        Of RAPS and SAPS, the one for the last accuracy. Those on re-scored probabilities take what
-        `Shortlister.rescored` gives; their times are without it.
+    accuracies : tuple of float
+        The requested accuracies.
+    summary : str
+        Numbers of rows and classes, in words.
+    n_test : int
+        Number of test rows.
+    n_calibration : int
+        Number of calibration rows.
+    measurements : list of Measurement
+        One for each method and accuracy. `to_frame` returns them as a pandas frame.
+    curves : dict of str to Frontier
+        Curve of each method on the test rows.
+    models : dict of str to SetPredictor
+        Fitted models. For a method that is tuned for each accuracy, such as RAPS, the one for the
+        last accuracy. Methods named "..., re-scored" take the rows that `Shortlister.rescored`
+        returns, and their times do not include re-scoring.
+    test_index : array or None
+        Which of the given rows are the test rows, if `compare` chose them.
     """
 
     accuracies: tuple[float, ...]
-    words: str
-    rows: int
-    """How many rows it was judged by."""
-    measured: list[Measured] = field(default_factory=list)
+    summary: str
+    n_test: int
+    n_calibration: int = 0
+    measurements: list[Measurement] = field(default_factory=list)
     curves: dict[str, Frontier] = field(default_factory=dict)
     models: dict[str, SetPredictor] = field(default_factory=dict)
-    row_numbers: NDArray[np.intp] | None = field(default=None, compare=False)
-    """Which of the rows given these are, where `compare` chose them."""
-    _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False, compare=False)
+    test_index: NDArray[np.intp] | None = field(default=None, compare=False)
+    _fitted: dict[str, FittedMethod] = field(default_factory=dict, repr=False, compare=False)
 
-    def add(self, part: Part) -> None:
-        """Take in what was found of a method."""
-        self.measured += part.measured
-        self.models[part.name], self._fitted[part.name] = part.model, part.fitted
-        self.curves[part.name] = part.curve
+    def add(self, result: MethodResult) -> None:
+        """Add the result of a method.
 
-    def at(self, method: str, accuracy: float) -> Measured:
-        """What was measured of a method at an accuracy."""
-        for one in self.measured:
+        Parameters
+        ----------
+        result : MethodResult
+            Measurements, model and curve of the method.
+        """
+        self.measurements += result.measurements
+        self.models[result.name], self._fitted[result.name] = result.model, result.fitted
+        self.curves[result.name] = result.curve
+
+    def at(self, method: str, accuracy: float) -> Measurement:
+        """Return the measurement of a method at an accuracy.
+
+        Parameters
+        ----------
+        method : str
+            Name of the method.
+        accuracy : float
+            One of `accuracies`.
+
+        Returns
+        -------
+        Measurement
+
+        Raises
+        ------
+        ValueError
+            If there is no such measurement.
+        """
+        for one in self.measurements:
             if (one.method, one.accuracy) == (method, accuracy):
                 return one
         raise ValueError(
-            f"nothing was measured of {method!r} at {accuracy!r}; there are methods "
-            f"{list(self.curves)} and accuracies {list(self.accuracies)}"
+            f"there is no measurement of {method!r} at {accuracy!r}; the methods are "
+            f"{list(self.curves)} and the accuracies {list(self.accuracies)}"
         )
 
+    @property
+    def main_accuracy(self) -> float:
+        """The accuracy whose guarantee tables and reports show: 0.95, or else the first one."""
+        return 0.95 if 0.95 in self.accuracies else self.accuracies[0]
+
     def to_frame(self) -> pd.DataFrame:
-        """A row for each method and accuracy."""
+        """Return the measurements as a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each method and accuracy; the columns are the fields of `Measurement`.
+        """
         import pandas as pd
 
-        return pd.DataFrame([vars(one) for one in self.measured])
+        return pd.DataFrame([vars(one) for one in self.measurements])
 
     def plot(self, ax: Axes | None = None, *, band: bool = False) -> Axes:
-        """All curves in the paper's axes."""
+        """Plot accuracy against mean size for all methods.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to plot. New axes by default.
+        band : bool, default=False
+            Whether to shade the confidence band of the Shortlister's curve.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
         for i, (name, curve) in enumerate(self.curves.items()):
-            main, rescored = name == "Shortlister", name.endswith("re-scored")
+            main, rescored = name == MAIN_METHOD, name.endswith("re-scored")
             ax = curve.envelope().plot(
                 ax,
                 label=name,
@@ -130,45 +238,39 @@ class Comparison(ComparisonMixin):
                 color="black" if main else f"C{i % 10}",
                 lw=2.5 if main else 1.2,
                 ls="--" if rescored else "-",
-                zorder=4 if rescored else 3 if main else 2,  # dashes are seen on what they cover
+                zorder=4 if rescored else 3 if main else 2,  # Dashes stay visible on top.
                 band=band and main,
             )
         assert ax is not None
         lowest = max(min(self.accuracies) - 0.05, 0.0)
         shown = np.array([c.size_at([lowest, *self.accuracies]) for c in self.curves.values()])
-        if not np.isnan(shown).all():  # else no curve comes so far, and all of each is shown
+        if not np.isnan(shown).all():  # Otherwise all of every curve is shown.
             ax.set_xlim(np.nanmin(shown) * 0.95, np.nanmax(shown) * 1.05)
             ax.set_ylim(lowest, 1.002)
         ax.legend(loc="lower right", frameon=False)
         return ax
 
     def __repr__(self) -> str:
-        return in_words(self)
+        """Return the comparison as a table in plain text."""
+        return "\n".join([self.summary, "", *_table(self), *_legend(self)])
 
 
-def in_words(found: Comparison) -> str:
-    """The table, what it was measured on, and what its columns mean."""
-    return "\n".join([found.words, "", *_lines(found), *_legend(found)])
-
-
-def _lines(found: Comparison) -> list[str]:
-    """The table in plain text."""
-    names = list(found.curves)
+def _table(comparison: Comparison) -> list[str]:
+    """Return the lines of the table."""
+    names, accuracy = list(comparison.curves), comparison.main_accuracy
     title = "mean size at accuracy"
-    wide = max(map(len, [title, *names]))
-    sizes = "".join(f"{a:>8g}" for a in found.accuracies)
-    guaranteed, middle = _guaranteed(found), middle_of(found)
-    head = f"{title:<{wide}}{sizes}"
-    first = f"{middle:g} guaranteed: accuracy"
-    if guaranteed:
+    width = max(map(len, [title, *names]))
+    first = f"{accuracy:g} guaranteed: accuracy"
+    with_guarantee = _has_guarantee(comparison)
+    head = f"{title:<{width}}" + "".join(f"{a:>8g}" for a in comparison.accuracies)
+    if with_guarantee:
         head += f" | {first}   size  violation  worst class  single"
     lines = [f"{head} |  fit s  predict s"]
     for name in names:
-        line = f"{name:<{wide}}" + "".join(
-            _number(found.at(name, a).size) for a in found.accuracies
-        )
-        one = found.at(name, middle)
-        if guaranteed:
+        sizes = [_number(comparison.at(name, a).size) for a in comparison.accuracies]
+        line = f"{name:<{width}}" + "".join(sizes)
+        one = comparison.at(name, accuracy)
+        if with_guarantee:
             line += (
                 f" | {_number(one.guaranteed_accuracy, len(first))}"
                 f"{_number(one.guaranteed_size, 7)}"
@@ -179,27 +281,25 @@ def _lines(found: Comparison) -> list[str]:
     return lines
 
 
-def _guaranteed(found: Comparison) -> bool:
-    return any(not math.isnan(one.guaranteed_accuracy) for one in found.measured)
+def _has_guarantee(comparison: Comparison) -> bool:
+    return any(not math.isnan(one.guaranteed_accuracy) for one in comparison.measurements)
 
 
-def middle_of(found: Comparison) -> float:
-    """The accuracy whose guarantee is shown: 0.95, or the first."""
-    return 0.95 if 0.95 in found.accuracies else found.accuracies[0]
-
-
-def _legend(found: Comparison) -> list[str]:
-    """What the columns mean that do not say so themselves."""
-    if not _guaranteed(found):
-        few = " to calibrate" in found.words
-        return ["", "Nothing can be guaranteed with so few rows to calibrate."] if few else []
-    middle = middle_of(found)
-    error = math.sqrt(middle * (1 - middle) / found.rows)
+def _legend(comparison: Comparison) -> list[str]:
+    """Return the lines that explain the columns."""
+    if not _has_guarantee(comparison):
+        if not comparison.n_calibration:
+            return []
+        return ["", "There are too few calibration rows to guarantee any of these accuracies."]
+    accuracy = comparison.main_accuracy
+    error = math.sqrt(accuracy * (1 - accuracy) / comparison.n_test)
     return [
         "",
-        f"accuracy: of all test rows (standard error about {error:.1g}), and of the worst class",
-        "violation: by how much it is off at most among sets of similar size",
-        "single: share of sets that hold one label",
+        "mean size at accuracy: at equal accuracy on the test rows",
+        f"{accuracy:g} guaranteed: sets for which this accuracy is guaranteed, on the test rows",
+        f"accuracy: fraction of sets that contain the label (standard error about {error:.1g})",
+        "violation: largest gap to the requested accuracy among sets of similar size",
+        "worst class: lowest accuracy of a class; single: fraction of sets with one label",
     ]
 
 

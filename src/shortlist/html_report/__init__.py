@@ -1,4 +1,4 @@
-"""A comparison, or one fitted model, as a page for a browser: one file, no network."""
+"""Reports for a browser: a comparison, or one fitted model, as one HTML file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shortlist._utils.atomic_write import atomic_write
-from shortlist.html_report.content import content_of
+from shortlist.html_report.content import make_content
 from shortlist.html_report.guarantee_plot import plot_guarantee
 from shortlist.html_report.page import page
-from shortlist.html_report.single_model import judge
+from shortlist.html_report.single_model import evaluate_model
 
 if TYPE_CHECKING:
     from shortlist._utils.arrays import ArrayLike
@@ -19,51 +19,60 @@ if TYPE_CHECKING:
     from shortlist.predictors import SetPredictor
     from shortlist.ranking import Ranking
 
-__all__ = ["report", "report_comparison", "plot_guarantee", "judge"]
+__all__ = ["evaluate_model", "plot_guarantee", "report", "report_comparison"]
 
 
 def report_comparison(
-    found: Comparison,
+    comparison: Comparison,
     path: str | os.PathLike[str],
     *,
-    title: str = "Prediction sets, compared",
+    title: str = "Comparison of prediction sets",
     examples: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write all of it as one page for a browser, which needs no network.
+    """Write a comparison as one HTML page, which needs no network.
 
-    The curves with their bands, a slider for the accuracy, the table, the hardest classes and
-    those that are taken for each other, examples, and what is guaranteed, in plain words.
+    The page shows the curves with confidence bands, a slider for the accuracy, the table, hard
+    classes and classes that are confused with each other, examples, and what is guaranteed.
 
     Parameters
     ----------
-    path : where to write it
-    title : str
+    comparison : Comparison
+        The result of :func:`shortlist.compare`.
+    path : path-like
+        File to write.
+    title : str, default="Comparison of prediction sets"
+        Title of the page.
     examples : sequence of str, optional
-        What to show of a row: a text, a file's name. One for each test row, or, where
-        `compare` chose these, for each row that it was given. Default: the row's number.
-    overwrite : bool
-        Whether a file that is there already may be replaced.
+        Text to show for a row, such as a file name. One for each test row, or one for each row
+        that `compare` was given if it chose the test rows. By default the row's number.
+    overwrite : bool, default=False
+        Whether to replace an existing file.
 
     Returns
     -------
     Path
-        Where it was written.
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and `overwrite` is False.
 
     Examples
     --------
     >>> import shortlist as sl
     >>> from tempfile import TemporaryDirectory
     >>> data = sl.datasets.gaussian(2000)
-    >>> found = sl.compare(data.posterior, data.y, methods={"LAC": sl.SplitConformal("lac")})
+    >>> comparison = sl.compare(data.posterior, data.y, methods={"LAC": sl.SplitConformal("lac")})
     >>> with TemporaryDirectory() as folder:
-    ...     found.report(f"{folder}/report.html", title="Gaussians").name
+    ...     comparison.report(f"{folder}/report.html", title="Gaussians").name
     'report.html'
     """
     target = check_target(path, overwrite)
-    text = page(content_of(found, examples), title)
-    with atomic_write(target) as aside:
-        aside.write_text(text, encoding="utf-8")
+    text = page(make_content(comparison, examples), title)
+    with atomic_write(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return target
 
 
@@ -78,16 +87,36 @@ def report(
     examples: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write what the fitted model does on these labelled rows as one page for a browser, which
-    needs no network. The rows must be others than those of `fit` and `calibrate`.
+    """Write a report about a fitted model on labelled rows as one HTML page.
 
     Parameters
     ----------
+    model : SetPredictor
+        The fitted model.
+    scores : array-like of shape (n_rows, n_classes) or Ranking
+        Scores of rows that are used neither to fit nor to calibrate.
+    y : array-like of shape (n_rows,)
+        Labels.
+    features : array-like of shape (n_rows, n_features), optional
+        Features, if `fit` used them.
+    path : path-like, default="report.html"
+        File to write.
     title : str, optional
+        Title of the page.
     examples : sequence of str, optional
-        What to show of each row: a text, a file's name. Default: the row's number.
-    overwrite : bool
-        Whether a file that is there already may be replaced.
+        Text to show for each row, such as a file name. By default the row's number.
+    overwrite : bool, default=False
+        Whether to replace an existing file.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and `overwrite` is False.
 
     Examples
     --------
@@ -101,19 +130,19 @@ def report(
     'report.html'
     """
     check_target(path, overwrite)
-    found = judge(model, scores, y, features)
-    named = f"Prediction sets of {next(iter(found.curves))}" if title is None else title
-    return report_comparison(found, path, title=named, examples=examples, overwrite=overwrite)
+    comparison = evaluate_model(model, scores, y, features)
+    name = next(iter(comparison.curves))
+    heading = f"Prediction sets of {name}" if title is None else title
+    return report_comparison(
+        comparison, path, title=heading, examples=examples, overwrite=overwrite
+    )
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """Where to write; an error if that is a folder, or a file that may not be replaced. Asked
-    before anything is computed."""
+    """Return the file to write; raise if it is a folder, or a file that may not be replaced."""
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{str(path)!r} is a folder; name a file in it, such as report.html")
     if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{str(path)!r} is there already; give another path, or overwrite=True"
-        )
+        raise FileExistsError(f"{str(path)!r} exists already; give another path, or overwrite=True")
     return target

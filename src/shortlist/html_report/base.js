@@ -1,10 +1,10 @@
-// What the rest of the script shares: the data, what is chosen, and how things are written.
-// All numbers were computed before the page was written; here they are only looked up.
+// Shared by the other scripts: the data, the current selection, and how values are formatted.
+// All numbers were computed when the page was written; the scripts only look them up.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const slider = byId("target");
-let printing = false; // then charts are drawn for paper, whatever the window's width
+let printing = false; // While printing, charts have the width of the paper.
 const state = { target: data.start, method: data.main, all: false };
 
 const percent = (share, digits) => `${(100 * share).toFixed(digits)}%`;
@@ -22,13 +22,13 @@ function make(tag, attributes, ...children) {
   return node;
 }
 
-// A value as it is shown, with all of its digits beside it.
+// Show a value as text, and keep all of its digits in an attribute.
 function show(id, value, text) {
   byId(id).textContent = text;
   byId(id).dataset.value = String(value);
 }
 
-// The dashes of a line, where colours come round again.
+// The dash pattern of a line: colours repeat after eight methods.
 const dash = (i) => Math.floor(i / 8) % 3;
 
 const pointOf = (method, target) => {

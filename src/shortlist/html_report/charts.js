@@ -1,6 +1,6 @@
-// What is drawn: the curves of all methods, and how long the lists of one of them are.
+// Charts: the curves of all methods, and the set sizes of the selected one.
 
-// The curves: mean size in logarithm, accuracy by how little is missed
+// Curves: the axes are log(mean size) and -log10(1 - accuracy)
 
 const CAP = 3.3;
 const nines = (a) => Math.min(CAP, -Math.log10(Math.max(1 - a, 1e-9)));
@@ -50,8 +50,8 @@ function drawCurves() {
   }
   const point = pointOf(data.methods[state.method], state.target);
   if (point && point.guaranteed) {
-    const px = x(Math.max(point.labels / data.rows, 1e-9));
-    const py = y(point.hits / data.rows);
+    const px = x(Math.max(point.labels / data.nTest, 1e-9));
+    const py = y(point.hits / data.nTest);
     if (px >= pad.left - 1 && px <= wide - pad.right + 1 && py <= high - pad.bottom + 1)
       root.append(
         make("path", {
@@ -91,7 +91,7 @@ function drawAxes(root, { x, y, wide, high, pad, lowest, from, to }) {
     }
   root.append(
     make("text", { x: (pad.left + wide) / 2, y: high - 6, class: "tick middle" },
-      "labels in a list, on average"),
+      "mean set size"),
     make("line", { x1: pad.left, x2: wide - pad.right, y1: bottom, y2: bottom, class: "axis" })
   );
 }
@@ -116,14 +116,14 @@ function drawBand(root, i, x, y, lowest, right) {
 function drawLine(root, i, x, y, right, bottom) {
   const [sizes, accuracies] = data.methods[i].curve;
   const path = [];
-  let above = false; // what follows is above the chart
+  let above = false; // The rest of the curve is above the chart.
   const add = (size, a) => {
     if (above) return;
     path.push(`${Math.min(x(size), right).toFixed(1)},${Math.min(y(a), bottom).toFixed(1)}`);
     above = nines(a) >= CAP;
   };
   for (let k = 0; k < sizes.length; k++) {
-    // Between points a curve is straight in sizes and accuracies, which it is not on these axes.
+    // Curves are linear in size and accuracy between points, but not on these axes.
     const across = k && x(sizes[k]) - x(sizes[k - 1]);
     const far = Math.hypot(across, k && y(accuracies[k]) - y(accuracies[k - 1]));
     for (let part = 8 / far; part < 1; part += 8 / far)
@@ -154,14 +154,14 @@ function drawSizes(point) {
   const pad = { left: 8, right: 8, top: 22, bottom: 42 };
   const root = make("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img" });
   if (!point) {
-    box.replaceChildren(make("p", { class: "none" }, "No lists to show."));
+    box.replaceChildren(make("p", { class: "none" }, "No sets to show."));
     return;
   }
-  const shares = point.counts.map((n) => n / data.rows);
+  const shares = point.counts.map((n) => n / data.nTest);
   const top = Math.max(...shares);
   const step = (wide - pad.left - pad.right) / shares.length;
   let named = -Infinity;
-  const said = [];
+  const spoken = [];
   shares.forEach((share, k) => {
     const tall = (share / top) * (high - pad.top - pad.bottom);
     const left = pad.left + k * step;
@@ -186,15 +186,15 @@ function drawSizes(point) {
       named = middle;
       root.append(make("text", { x: middle, y: high - 24, class: "tick middle" }, name));
     }
-    if (point.counts[k]) said.push(`${name}: ${percent(share, 1)}`);
+    if (point.counts[k]) spoken.push(`${name}: ${percent(share, 1)}`);
   });
   root.append(
-    make("text", { x: wide / 2, y: high - 4, class: "tick middle" }, "labels in a list"),
+    make("text", { x: wide / 2, y: high - 4, class: "tick middle" }, "set size"),
     make("line", {
       x1: pad.left, x2: wide - pad.right, y1: high - pad.bottom, y2: high - pad.bottom,
       class: "axis",
     })
   );
-  root.setAttribute("aria-label", `Share of lists by their number of labels. ${said.join(", ")}`);
+  root.setAttribute("aria-label", `Share of sets by size. ${spoken.join(", ")}`);
   box.replaceChildren(root);
 }

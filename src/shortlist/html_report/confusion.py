@@ -1,4 +1,4 @@
-"""Which classes are hard, and which are taken for each other."""
+"""Hard classes, and groups of classes that are confused with each other."""
 
 from __future__ import annotations
 
@@ -13,38 +13,59 @@ from scipy.spatial.distance import squareform
 from shortlist._utils.arrays import to_tensor
 from shortlist.sets import PredictionSets
 
-MOST_CLASSES = 1000
-"""Groups are looked for among so many classes, those that share lists most often."""
-LEAST_SHARE = 0.02
-"""Classes that share fewer lists than this are not said to be confused."""
+MAX_CLASSES = 1000
+"""Groups are searched among at most this many classes, those that share sets most often."""
+MIN_SHARE = 0.02
+"""Classes that share a smaller fraction of their sets than this are not called confused."""
 
 
 @dataclass(frozen=True)
 class HardClass:
-    """A class (by its index) whose rows need long lists."""
+    """A class whose rows have large sets.
+
+    Attributes
+    ----------
+    label : int
+        Index of the class.
+    n_rows : int
+        Number of its rows.
+    first_accuracy : float
+        Fraction of its rows whose first label is right.
+    accuracy : float
+        Fraction of its rows whose set contains it.
+    mean_size : float
+        Mean size of its rows' sets.
+    """
 
     label: int
-    rows: int
-    first: float
-    """The share of its rows whose first label is right, …"""
-    held: float
-    """… and of those whose list holds it."""
+    n_rows: int
+    first_accuracy: float
+    accuracy: float
     mean_size: float
 
 
 @dataclass(frozen=True)
-class Group:
-    """Classes (by their index) that are often on one list."""
+class ConfusedGroup:
+    """Classes that are often in the same set.
+
+    Attributes
+    ----------
+    labels : tuple of int
+        Indices of the classes.
+    share : float
+        How often a row of one of two classes has a set with the other, on average over all pairs.
+    mistake : tuple of int or None
+        The most frequent mistake inside the group: the right label, the first label of the set,
+        and the number of rows.
+    """
 
     labels: tuple[int, ...]
     share: float
-    """How often: of two of them, on average over the pairs."""
     mistake: tuple[int, int, int] | None
-    """The commonest mistake inside: the right label, the first label, and in how many rows."""
 
 
-def firsts(sets: PredictionSets) -> NDArray[np.int64]:
-    """Each row's first label; -1 where the list is empty."""
+def first_labels(sets: PredictionSets) -> NDArray[np.int64]:
+    """Return the index of each set's first label; -1 for empty sets."""
     sizes = to_tensor(sets.sizes, "sizes").cpu().numpy()
     flat = to_tensor(sets.indices, "labels").cpu().numpy().astype(np.int64)
     first = np.full(len(sizes), -1)
@@ -53,40 +74,45 @@ def firsts(sets: PredictionSets) -> NDArray[np.int64]:
 
 
 def hardest_classes(sets: PredictionSets, index: NDArray[np.int64], most: int) -> list[HardClass]:
-    """The classes whose rows have the longest lists on average, longest first.
+    """Return the classes whose rows have the largest sets on average, largest first.
 
+    Examples
+    --------
     >>> sets = PredictionSets.from_lists([[0], [1, 0], [1], [1, 2], [2, 1, 0]], n_classes=3)
     >>> hard = hardest_classes(sets, np.array([0, 0, 1, 1, 2]), most=2)
-    >>> [(one.label, one.rows, one.first, one.held, one.mean_size) for one in hard]
+    >>> [(h.label, h.n_rows, h.first_accuracy, h.accuracy, h.mean_size) for h in hard]
     [(2, 1, 1.0, 1.0, 3.0), (0, 2, 0.5, 1.0, 1.5)]
     """
     n = sets.n_classes
     sizes = to_tensor(sets.sizes, "sizes").cpu().numpy()
-    held = to_tensor(sets.contains(sets.classes[index]), "hits").cpu().numpy()
+    contained = to_tensor(sets.contains(sets.classes[index]), "hits").cpu().numpy()
     rows = np.bincount(index, minlength=n)
     labels = np.bincount(index, weights=sizes, minlength=n)
-    right = np.bincount(index[firsts(sets) == index], minlength=n)
-    hits = np.bincount(index[held], minlength=n)
-    there = np.flatnonzero(rows)
-    lengths, shares = labels[there] / rows[there], hits[there] / rows[there]
-    order = there[np.lexsort((there, shares, -lengths))]
+    right = np.bincount(index[first_labels(sets) == index], minlength=n)
+    hits = np.bincount(index[contained], minlength=n)
+    present = np.flatnonzero(rows)
+    mean_sizes, accuracies = labels[present] / rows[present], hits[present] / rows[present]
+    order = present[np.lexsort((present, accuracies, -mean_sizes))]
     return [
         HardClass(int(k), int(rows[k]), *(float(v[k] / rows[k]) for v in (right, hits, labels)))
         for k in order[:most]
     ]
 
 
-def confused_groups(sets: PredictionSets, index: NDArray[np.int64], most: int) -> list[Group]:
-    """Groups of classes that share lists, those that share most first.
+def confused_groups(
+    sets: PredictionSets, index: NDArray[np.int64], most: int
+) -> list[ConfusedGroup]:
+    """Return groups of classes that share sets, those that share most first.
 
-    Two classes share lists as often as a row of either of them has a list that holds the other:
-    among the rows of both, the share of those. Groups are grown by average linkage: the two groups
-    that share most, on average over the pairs of their classes, become one, and so on. That is
-    stopped where there are most groups of two classes or more (where that is so more than once, at
-    the first), and groups that share less than one list in fifty are left out.
+    Two classes share the fraction of their rows whose set contains the other class. Classes are
+    clustered by average linkage on these fractions. The tree is cut, at the first such place,
+    where it has the largest number of groups of at least two classes. Groups that share less than
+    `MIN_SHARE` of their sets are left out.
 
-    >>> lists = [[0, 1], [1, 0], [1], [2, 3], [3], [2]]
-    >>> sets = PredictionSets.from_lists(lists, n_classes=4)
+    Examples
+    --------
+    >>> labels = [[0, 1], [1, 0], [1], [2, 3], [3], [2]]
+    >>> sets = PredictionSets.from_lists(labels, n_classes=4)
     >>> for group in confused_groups(sets, np.array([0, 1, 0, 2, 3, 3]), most=5):
     ...     print(group.labels, round(group.share, 3), group.mistake)
     (0, 1) 1.0 (0, 1, 1)
@@ -96,13 +122,13 @@ def confused_groups(sets: PredictionSets, index: NDArray[np.int64], most: int) -
     strength, labels = _shared(sets, index)
     if len(labels) < 2:
         return []
-    first = firsts(sets)
+    first = first_labels(sets)
     tree = linkage(squareform(1 - strength, checks=False), "average")
-    found = []
+    groups = []
     for members in _clusters(tree):
         pairs = list(combinations(members, 2))
         share = float(np.mean([strength[a, b] for a, b in pairs]))
-        if share < LEAST_SHARE:
+        if share < MIN_SHARE:
             continue
         own = tuple(int(labels[k]) for k in members)
         inside = np.isin(index, own) & np.isin(first, own) & (index != first)
@@ -111,18 +137,18 @@ def confused_groups(sets: PredictionSets, index: NDArray[np.int64], most: int) -
             codes, counts = np.unique(index[inside] * n + first[inside], return_counts=True)
             at = int(counts.argmax())
             mistake = (*divmod(int(codes[at]), n), int(counts[at]))
-        found.append(Group(own, share, mistake))
-    return sorted(found, key=lambda group: (-group.share, group.labels))[:most]
+        groups.append(ConfusedGroup(own, share, mistake))
+    return sorted(groups, key=lambda group: (-group.share, group.labels))[:most]
 
 
 def _clusters(tree: NDArray[np.float64]) -> list[list[int]]:
-    """The clusters of two or more where these are most numerous."""
-    # After each merge: how many clusters of two or more there are. One more where two single
-    # classes meet, one less where two groups do.
+    """Return the clusters of two or more classes, from the cut with the most of them."""
+    # The number of clusters of two or more after each merge: one more if two single classes
+    # merge, one less if two groups do.
     singles = (tree[:, :2] <= len(tree)).sum(axis=1)
     count = np.cumsum(np.select([singles == 2, singles == 1], [1, 0], -1))
     merges = int(count.argmax()) + 1
-    # The tree's own heights may tie: cut by the number of merges instead.
+    # Heights of the tree may tie, so it is cut by the number of merges.
     ranked = tree.copy()
     ranked[:, 2] = np.arange(1, len(tree) + 1)
     member = fcluster(ranked, merges + 0.5, "distance")
@@ -133,16 +159,16 @@ def _clusters(tree: NDArray[np.float64]) -> list[list[int]]:
 def _shared(
     sets: PredictionSets, index: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """How often two classes share a list, a matrix; and which classes its rows are."""
+    """Return a matrix of how often two classes share a set, and which classes its rows are."""
     n = sets.n_classes
     sizes = to_tensor(sets.sizes, "sizes").cpu().numpy()
     flat = to_tensor(sets.indices, "labels").cpu().numpy().astype(np.int64)
     codes, counts = np.unique(np.repeat(index, sizes) * n + flat, return_counts=True)
     right, other = np.divmod(codes, n)
-    apart = right != other
-    right, other, counts = right[apart], other[apart], counts[apart]
+    differ = right != other
+    right, other, counts = right[differ], other[differ], counts[differ]
     often = np.bincount(right, counts, minlength=n) + np.bincount(other, counts, minlength=n)
-    labels = np.sort(np.argsort(-often, kind="stable")[: min(int((often > 0).sum()), MOST_CLASSES)])
+    labels = np.sort(np.argsort(-often, kind="stable")[: min(int((often > 0).sum()), MAX_CLASSES)])
     place = np.full(n, -1)
     place[labels] = np.arange(len(labels))
     a, b = place[right], place[other]

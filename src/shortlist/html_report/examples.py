@@ -1,8 +1,9 @@
-"""Rows to show, and their lists at every point of the slider."""
+"""Example rows, and their sets at every point of the slider."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,26 +11,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.arrays import row_index
-from shortlist.comparison import Fitted, Rows
-from shortlist.html_report.operating_points import Points, sets_guaranteed
-from shortlist.predictors import PlugInSelector, SetPredictor
-from shortlist.predictors.nested import NestedSelector
+from shortlist.comparison import FittedMethod, LabelledRows
+from shortlist.html_report.operating_points import OperatingPoints
+from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
-SHOWN = 12
-"""So many rows are shown, …"""
-LISTED = 30
-"""… and at most so many labels of each."""
+EXAMPLES = 12
+"""Maximum number of example rows."""
+EXAMPLE_LABELS = 30
+"""Maximum number of labels that are shown of a set."""
 
 
 def example_rows(
     hits: NDArray[np.bool_], sizes: NDArray[np.integer], first: NDArray[np.bool_]
 ) -> list[int]:
-    """Rows of different kinds, a few of each: one label that is right; several, of which not the
-    first is right; the longest lists; and lists without the right label.
+    """Return rows of every kind.
 
+    These are correct sets of one label, correct sets whose first label is wrong, wrong sets, and
+    the largest sets.
+
+    Parameters
+    ----------
+    hits : array of shape (n_rows,)
+        Whether each set contains the label.
+    sizes : array of shape (n_rows,)
+        Sizes of the sets.
+    first : array of shape (n_rows,)
+        Whether the first label is right.
+
+    Returns
+    -------
+    list of int
+        Row numbers.
+
+    Examples
+    --------
     >>> hits, first = np.array([True, True, False, True]), np.array([True, False, False, True])
     >>> example_rows(hits, np.array([1, 3, 1, 2]), first)
     [0, 1, 2, 3]
@@ -45,15 +62,15 @@ def example_rows(
         if len(rows):
             picked = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
             chosen += rows[picked].tolist()
-    longest = np.argsort(-sizes, kind="stable").tolist()
-    chosen += [row for row in longest if row not in set(chosen)][: SHOWN - len(chosen)]
-    return chosen if len(chosen) < SHOWN else sorted(chosen[:SHOWN], key=lambda r: sizes[r])
+    largest = np.argsort(-sizes, kind="stable").tolist()
+    chosen += [row for row in largest if row not in set(chosen)][: EXAMPLES - len(chosen)]
+    return chosen if len(chosen) < EXAMPLES else sorted(chosen[:EXAMPLES], key=lambda r: sizes[r])
 
 
 def example_names(
     given: Sequence[str] | None, rows: Sequence[int], n_rows: int, numbers: NDArray[np.intp] | None
 ) -> list[str]:
-    """What to call the rows shown: what the user gave, or their numbers."""
+    """Return the names of some rows: the names that the user gave, or their numbers."""
     where = numbers if numbers is not None else np.arange(n_rows)
     if given is None:
         return [f"row {where[row]:,}" for row in rows]
@@ -70,74 +87,66 @@ def example_names(
 
 
 @dataclass(frozen=True)
-class Lists:
-    """The lists of the rows shown, as label indices.
+class ExampleSets:
+    """The sets of the example rows, as label indices.
 
-    If they are prefixes, `order` has each row's labels, of which a point of the slider takes the
-    first few; otherwise `lists` has them for each accuracy and row. Neither, if they are unknown.
+    Attributes
+    ----------
+    order : list of list of int or None
+        Labels of each row, best first, if sets are prefixes. A set is the first few of them.
+    sets : list or None
+        Sets at each accuracy, otherwise; None at accuracies whose sets are not known.
     """
 
     order: list[list[int]] | None = None
-    lists: list[list[list[int]] | None] | None = None
+    sets: list[list[list[int]] | None] | None = None
 
 
-def lists_of(
-    fitted: Fitted, shown: Sequence[int], points: Points, accuracies: Sequence[float]
-) -> Lists:
-    """What the lists of the rows shown hold."""
-    ranking, x = _take(fitted.judged, shown)
+def example_sets(
+    fitted: FittedMethod, rows: Sequence[int], points: OperatingPoints, accuracies: Sequence[float]
+) -> ExampleSets:
+    """Return the sets of the example rows at every accuracy."""
+    part = fitted.test.take(np.asarray(rows, dtype=np.intp))
     model = fitted.model(accuracies[-1])
-    if is_prefix(model):
-        return Lists(order=_order(model, ranking, x))
-    found: list[list[list[int]] | None] = []
-    for accuracy, made in zip(accuracies, points.guaranteed, strict=True):
-        sets = sets_guaranteed(fitted.model(accuracy), ranking, x, accuracy) if made else None
-        found.append(None if sets is None else _indices(sets))
-    return Lists(lists=found)
+    if model.sets_are_prefixes:
+        return ExampleSets(order=_label_order(model, part))
+    sets: list[list[list[int]] | None] = []
+    with warnings.catch_warnings():  # A warning would be repeated for each accuracy.
+        warnings.simplefilter("ignore", UserWarning)
+        for accuracy, guaranteed in zip(accuracies, points.guaranteed, strict=True):
+            model = fitted.model(accuracy)
+            own = None
+            if guaranteed:
+                own = model.predict_if_reachable(part.ranking, part.features, accuracy=accuracy)
+            sets.append(None if own is None else _label_indices(own))
+    return ExampleSets(sets=sets)
 
 
-def is_prefix(model: SetPredictor) -> bool:
-    """Whether every set of a model is the beginning of one ranking."""
-    if isinstance(model, NestedSelector) and not isinstance(model, PlugInSelector):
-        return model.by != "class"
-    family = getattr(model, "family_", None)
-    return family is not None and family.nested and getattr(model, "by", None) != "class"
-
-
-def sets_of_sizes(model: SetPredictor, rows: Rows, sizes: Tensor) -> PredictionSets | None:
-    """The sets of these sizes, where they are prefixes."""
-    if not is_prefix(model):
+def sets_of_sizes(model: SetPredictor, rows: LabelledRows, sizes: Tensor) -> PredictionSets | None:
+    """Return the sets of these sizes; None if sets are not prefixes."""
+    if not model.sets_are_prefixes:
         return None
     flat, lengths = [], []
-    for block, ranked in _ranked(model, rows[0], rows[2]):
+    for block, ranked in _prefix_rankings(model, rows):
         lengths.append(torch.minimum(sizes[block], ranked.listed().to(torch.int64)))
         flat.append(ranked.prefix(lengths[-1]))
-    return PredictionSets(torch.cat(flat), torch.cat(lengths), rows[0].classes)
+    return PredictionSets(torch.cat(flat), torch.cat(lengths), rows.ranking.classes)
 
 
-def _ranked(model: SetPredictor, ranking: Ranking, x: Tensor | None) -> list[tuple[slice, Ranking]]:
-    """The rankings that a model's sets are prefixes of."""
-    ranking = model._ranking(ranking)
-    if isinstance(model, NestedSelector):
-        return [(rows, ranked) for rows, ranked, _ in model._blocks(ranking, x)]
-    return [(slice(0, len(ranking)), ranking)]
+def _prefix_rankings(model: SetPredictor, rows: LabelledRows) -> Iterator[tuple[slice, Ranking]]:
+    return model._prefix_rankings(model._validate_scores(rows.ranking), rows.features)
 
 
-def _order(model: SetPredictor, ranking: Ranking, x: Tensor | None) -> list[list[int]]:
-    found: list[list[int]] = []
-    for _, ranked in _ranked(model, ranking, x):
-        labels, _ = ranked.top(min(LISTED, ranked.depth))
-        found += [[k for k in row if k >= 0] for row in labels.tolist()]
-    return found
+def _label_order(model: SetPredictor, rows: LabelledRows) -> list[list[int]]:
+    """Return the labels of each row, best first, as many as are shown."""
+    order: list[list[int]] = []
+    for _, ranked in _prefix_rankings(model, rows):
+        labels, _ = ranked.top(min(EXAMPLE_LABELS, ranked.depth))
+        order += [[k for k in row if k >= 0] for row in labels.tolist()]
+    return order
 
 
-def _take(rows: Rows, which: Sequence[int]) -> tuple[Ranking, Tensor | None]:
-    ranking, _, x = rows
-    at = np.asarray(which, dtype=np.intp)
-    return ranking[at], None if x is None else x[row_index(at, len(x), x.device)]
-
-
-def _indices(sets: PredictionSets) -> list[list[int]]:
-    """Each row's labels, as indices, as many as are shown."""
+def _label_indices(sets: PredictionSets) -> list[list[int]]:
+    """Return the labels of each set, as indices, as many as are shown."""
     flat, ends = sets._flat.tolist(), sets._ends.tolist()
-    return [flat[a : min(b, a + LISTED)] for a, b in zip([0, *ends], ends, strict=False)]
+    return [flat[a : min(b, a + EXAMPLE_LABELS)] for a, b in zip([0, *ends], ends, strict=False)]

@@ -1,4 +1,4 @@
-"""Guaranteed against kept: whether a model's guarantees are reliable, in one picture."""
+"""A plot of measured against guaranteed accuracy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import betabinom, binom
 
-from shortlist._utils.arrays import ArrayLike, as_features, check_probability
-from shortlist._utils.frames import match_columns
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_probability
 from shortlist.conformal.quantiles import quantile_rank
-from shortlist.html_report.operating_points import TARGETS, can_guarantee, guaranteed
+from shortlist.guarantee import Guarantee
+from shortlist.html_report.operating_points import TARGETS
+from shortlist.html_report.single_model import labelled_rows
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.cardinality.inputs import feature_names_of
-from shortlist.predictors.nested import NestedSelector
 from shortlist.ranking import Ranking
 
 if TYPE_CHECKING:
@@ -33,74 +33,91 @@ def plot_guarantee(
     accuracies: Sequence[float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the accuracy that was kept on these labelled rows against the one guaranteed, over
-    many accuracies, and between which limits it falls 19 times in 20 if guarantees are kept
-    exactly. The rows must be others than those of `fit` and `calibrate`.
+    """Plot the accuracy on labelled rows against the guaranteed accuracy.
 
-    The limits count in that both these rows and the calibration rows are a draw (hits are
-    beta-binomial; binomial where a guarantee holds with a probability). Above them, lists are
-    longer than need be: at low accuracies as none is empty, or where scores tie.
+    A shaded area shows where the measured accuracy lies in 95% of all draws of calibration and
+    test rows if the guarantee is tight. Points above it mean that sets are larger than needed:
+    at low accuracies because no set is empty, or because scores tie.
 
     Parameters
     ----------
+    model : SetPredictor
+        A fitted and calibrated model.
+    scores : array-like of shape (n_rows, n_classes) or Ranking
+        Scores of rows that are used neither to fit nor to calibrate.
+    y : array-like of shape (n_rows,)
+        Labels.
+    features : array-like of shape (n_rows, n_features), optional
+        Features, if `fit` used them.
     accuracies : sequence of float, optional
-        Default: from 0.5 to 0.999, denser near 1; those that cannot be guaranteed are left out.
-    ax : matplotlib axes, optional
+        Accuracies to guarantee. By default from 0.5 to 0.999, denser near 1. Accuracies that
+        cannot be guaranteed are left out.
+    ax : matplotlib.axes.Axes, optional
+        Where to plot. New axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If the model is not calibrated, or can guarantee none of the accuracies.
 
     Examples
     --------
     >>> import shortlist as sl
     >>> data = sl.datasets.gaussian(3000)
     >>> model = sl.SplitConformal("lac").fit(data.posterior[:2000], data.y[:2000])
-    >>> plot_guarantee(model, data.posterior[2000:], data.y[2000:]).get_xlabel() != ""
-    True
+    >>> plot_guarantee(model, data.posterior[2000:], data.y[2000:]).get_xlabel()
+    'guaranteed accuracy'
     """
     from matplotlib import pyplot as plt
 
-    asked = [
-        check_probability(a, "each of accuracies")
-        for a in (TARGETS if accuracies is None else accuracies)
-    ]
-    ranking, index = model._labelled(scores, y)
-    if not can_guarantee(model):
+    chosen = TARGETS if accuracies is None else accuracies
+    asked = [check_probability(a, "each of accuracies") for a in chosen]
+    rows = labelled_rows(model, scores, y, features)
+    if not model.is_calibrated:
         raise ValueError(
-            f"this {type(model).__name__} is not calibrated, and guarantees no accuracy that could "
-            "be drawn; call calibrate(scores, y) first, with rows of their own"
+            f"this {type(model).__name__} is not calibrated and guarantees no accuracy; call "
+            "calibrate(scores, y) first, with rows that fit did not see"
         )
-    matched = match_columns(features, feature_names_of(model), "features")
-    x = None if matched is None else as_features(matched, rows=len(ranking))
-    found = guaranteed(model, ranking, index, x, asked)
-    levels = np.array([a for a, one in zip(asked, found, strict=True) if one is not None])
-    if not len(levels):
+    outcomes = model.evaluate(*rows, accuracies=asked)
+    reached = [(a, one) for a, one in zip(asked, outcomes, strict=True) if one is not None]
+    if not reached:
         raise ValueError(
             f"none of the accuracies, {min(asked)} to {max(asked)}, can be guaranteed; calibrate "
             "with more rows"
         )
-    kept = np.array([one[0].mean() for one in found if one is not None])
-    low, high = expected_limits(model, levels, len(ranking))
+    levels = np.array([accuracy for accuracy, _ in reached])
+    measured = np.array([one.hits.mean() for _, one in reached])
+    n_rows, first = len(rows.ranking), rows.take(np.arange(1))
+    sets = model.predict_if_reachable(first.ranking, first.features, accuracy=reached[0][0])
+    assert sets is not None
+    low, high = expected_limits(sets.guarantee, levels, n_rows)
     axes: Axes = plt.subplots()[1] if ax is None else ax
-    axes.fill_between(levels, low, high, alpha=0.2, lw=0, label="19 times in 20, if kept exactly")
+    axes.fill_between(levels, low, high, alpha=0.2, lw=0, label="95% of draws, if tight")
     axes.plot(levels, levels, color="black", lw=0.8, ls="--", label="guaranteed")
-    axes.plot(levels, kept, marker=".", ms=3.5, lw=1.2, label=f"kept on {len(ranking):,} rows")
-    axes.set_xlabel("accuracy guaranteed")
-    axes.set_ylabel("accuracy (right label in the set)")
+    axes.plot(levels, measured, marker=".", ms=3.5, lw=1.2, label=f"on {n_rows:,} test rows")
+    axes.set_xlabel("guaranteed accuracy")
+    axes.set_ylabel("accuracy (label in the set)")
     axes.legend(loc="upper left", frameon=False)
     return axes
 
 
 def expected_limits(
-    model: SetPredictor, accuracies: NDArray[np.float64], rows: int
+    guarantee: Guarantee, accuracies: NDArray[np.float64], n_rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Between which accuracies new rows fall 19 times in 20, if what is guaranteed is kept exactly.
+    """Return limits between which the accuracy on new rows lies in 95% of all draws.
 
-    With n calibration rows, of which the r-th lowest level is the threshold, the accuracy on all
-    new rows is Beta(n + 1 - r, r) if no levels tie, and hits among some of them beta-binomial.
+    With n calibration rows and the r-th lowest level as threshold, the accuracy on all new rows
+    has the distribution Beta(n + 1 - r, r) if no levels tie, and the number of hits among some of
+    them is beta-binomial. For other guarantees the limits are binomial.
     """
-    calibration = getattr(model, "_calibration", None)
-    if not isinstance(model, NestedSelector) or calibration is None or model.by is not None:
-        low, high = (binom.ppf(limit, rows, accuracies) / rows for limit in LIMITS)
+    if guarantee.kind != "marginal" or guarantee.conditional_on is not None:
+        low, high = (binom.ppf(limit, n_rows, accuracies) / n_rows for limit in LIMITS)
         return low, high
-    n = len(calibration)
+    n = guarantee.n_calibration
     ranks = np.array([quantile_rank(n, float(a)) for a in accuracies]).clip(1)
-    low, high = (betabinom.ppf(limit, rows, n + 1 - ranks, ranks) / rows for limit in LIMITS)
+    low, high = (betabinom.ppf(limit, n_rows, n + 1 - ranks, ranks) / n_rows for limit in LIMITS)
     return low, high

@@ -1,4 +1,4 @@
-// What follows the slider: numbers, methods, classes and examples.
+// Parts of the page that follow the slider: numbers, methods, classes and examples.
 
 // Numbers
 
@@ -7,40 +7,40 @@ function showNumbers(method, point) {
   show("asked", data.accuracies[state.target], asked);
   byId("of-method").textContent = method.name;
   if (!point) {
-    for (const id of ["kept", "size", "single", "longest"]) show(id, "", "–");
+    for (const id of ["accuracy", "size", "single", "largest"]) show(id, "", "–");
     byId("error").textContent = "";
     const reached = method.size[state.target] !== null;
-    byId("told").textContent = reached
-      ? `${asked} is not guaranteed. With so many test rows, only the mean size that reaches it ` +
-        "on them is known, not the lists."
-      : `No lists of ${method.name} reach ${asked} on the test rows.`;
+    byId("statement").textContent = reached
+      ? `${asked} is not guaranteed. For this many test rows, only the mean size that reaches ` +
+        "this accuracy is known, not the sets."
+      : `The sets of ${method.name} do not reach ${asked} on the test rows.`;
     const what = reached ? "not guaranteed" : "not reached";
     slider.setAttribute("aria-valuetext", `${asked}: ${what}`);
     return;
   }
-  const kept = point.hits / data.rows;
-  const size = point.labels / data.rows;
-  const error = Math.sqrt((kept * (1 - kept)) / data.rows);
-  show("kept", kept, percent(kept, 2));
+  const accuracy = point.hits / data.nTest;
+  const size = point.labels / data.nTest;
+  const error = Math.sqrt((accuracy * (1 - accuracy)) / data.nTest);
+  show("accuracy", accuracy, percent(accuracy, 2));
   byId("error").textContent = `± ${percent(error, 2)} standard error`;
   show("size", size, number(size));
   const ones = data.bins.findIndex(([low]) => low === 1);
-  const single = point.counts[ones] / data.rows;
+  const single = point.counts[ones] / data.nTest;
   show("single", single, percent(single, 1));
-  show("longest", point.longest, plural(point.longest, "label"));
+  show("largest", point.largest, plural(point.largest, "label"));
   slider.setAttribute(
     "aria-valuetext",
     `${asked}: ${number(size)} labels on average with ${method.name}`
   );
-  const rows = `of the ${plural(data.rows, "test row")}`;
-  byId("told").textContent = point.guaranteed
-    ? `${asked} is guaranteed ${method.guarantee}. The lists held the right label in ` +
-      `${percent(kept, 2)} ${rows}.`
+  const rows = plural(data.nTest, "test row");
+  byId("statement").textContent = point.guaranteed
+    ? `${asked} is guaranteed ${method.guarantee}. The sets contain the right label for ` +
+      `${percent(accuracy, 2)} of the ${rows}.`
     : (method.guarantee
         ? `${asked} cannot be guaranteed: there are too few calibration rows, or the largest ` +
-          "lists miss too many labels. "
-        : `${method.name} guarantees nothing. `) +
-      `Shown are its shortest lists that reach ${asked} ${rows}.`;
+          "sets miss too many labels. "
+        : `${method.name} has no guarantee. `) +
+      `Shown are its smallest sets that reach ${asked} on the ${rows}.`;
 }
 
 // Methods
@@ -93,16 +93,16 @@ function showClasses(point) {
   }
   const rows = data.classes.map((label, k) => {
     const of = data.classRows[k];
-    const held = of - point.missed[k];
-    return { name: data.names[label], held, of, share: held / of };
+    const hits = of - point.missed[k];
+    return { name: data.names[label], hits, of, share: hits / of };
   });
   rows.sort((a, b) => a.share - b.share || b.of - a.of);
   const shown = state.all ? rows : rows.slice(0, FEW);
   const others = data.classRows.length - 1;
   if (data.classRows[others]) {
     const of = data.classRows[others];
-    const held = of - point.missed[others];
-    shown.push({ name: data.others, held, of, share: held / of });
+    const hits = of - point.missed[others];
+    shown.push({ name: data.others, hits, of, share: hits / of });
   }
   const asked = data.accuracies[state.target];
   const colour = `c${state.method % 8}`;
@@ -122,15 +122,15 @@ function showClasses(point) {
         ),
         make(
           "span",
-          { class: "number", "data-held": row.held, "data-of": row.of },
+          { class: "number", "data-hits": row.hits, "data-of": row.of },
           `${percent(row.share, 1)} `,
-          make("small", {}, `${count(row.held)} of ${count(row.of)}`)
+          make("small", {}, `${count(row.hits)} of ${count(row.of)}`)
         )
       )
     )
   );
   more.hidden = rows.length <= FEW;
-  more.textContent = state.all ? "Show only the hardest" : `Show all ${count(rows.length)}`;
+  more.textContent = state.all ? "Show fewer" : `Show all ${count(rows.length)}`;
   more.setAttribute("aria-expanded", String(state.all));
 }
 
@@ -140,32 +140,32 @@ function showExamples(method, point) {
   const cards = data.examples.map(([name, label], e) => {
     const right = data.names[label];
     const head = make("h3", {}, make("bdi", {}, name));
-    const known = point && (point.lists || method.order);
-    if (!known) return make("li", {}, head, make("p", { class: "none" }, "No list to show."));
+    const known = point && (point.sets || method.order);
+    if (!known) return make("li", {}, head, make("p", { class: "none" }, "No set to show."));
     const size = point.sizes[e];
-    const listed = point.lists ? point.lists[e] : method.order[e].slice(0, size);
-    const chips = listed.map((k) =>
+    const labels = point.sets ? point.sets[e] : method.order[e].slice(0, size);
+    const chips = labels.map((k) =>
       k === label
         ? make("li", { class: "right" }, make("bdi", {}, data.names[k]), " ✓")
         : make("li", {}, make("bdi", {}, data.names[k]))
     );
-    if (size > listed.length)
-      chips.push(make("li", { class: "rest" }, `and ${count(size - listed.length)} more`));
-    const words = make("p", {}, "right: ", make("bdi", {}, right));
-    if (!point.held[e]) words.append(make("strong", { class: "miss" }, " ✗ not on the list"));
-    else if (!listed.includes(label)) words.append(" ✓ further down");
+    if (size > labels.length)
+      chips.push(make("li", { class: "rest" }, `and ${count(size - labels.length)} more`));
+    const truth = make("p", {}, "right label: ", make("bdi", {}, right));
+    if (!point.contained[e]) truth.append(make("strong", { class: "miss" }, " ✗ not in the set"));
+    else if (!labels.includes(label)) truth.append(" ✓ further down");
     return make(
       "li",
       { "data-size": size },
       head,
-      words,
+      truth,
       make("ol", { class: "chips", "aria-label": plural(size, "label") }, ...chips)
     );
   });
   byId("examples").replaceChildren(...cards);
 }
 
-// All of it
+// The whole page
 
 function update() {
   const method = data.methods[state.method];

@@ -1,4 +1,4 @@
-"""A report as one page of HTML that needs nothing else."""
+"""A report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ from html import escape
 from importlib.resources import files
 
 from shortlist._version import __version__
-from shortlist.comparison.result import middle_of
-from shortlist.html_report.content import Content, Method, Point
-from shortlist.html_report.prose import guarantees, in_short, listed, measured, percent
+from shortlist.comparison import Measurement
+from shortlist.html_report.content import Content
+from shortlist.html_report.method_content import Method, Point
+from shortlist.html_report.prose import (
+    enumerate_names,
+    guarantee_basis,
+    guarantee_sections,
+    percent,
+    rounded_percent,
+    summary,
+)
+
+COLUMNS = ("accuracy", "mean size", "violation", "worst class", "one label", "fit", "predict")
+"""Columns of the table after the mean sizes: five about guaranteed sets, two of seconds."""
 
 
 def page(content: Content, title: str) -> str:
-    """The whole page."""
-    found = content.found
+    """Return the page as HTML."""
     parts = {
         "title": escape(title),
         "version": escape(__version__),
         "style": _file("page.css"),
-        "words": escape(f"{found.words}."),
-        "short": "\n".join(f"<p>{escape(line)}</p>" for line in in_short(content)),
+        "rows": escape(f"{content.comparison.summary}."),
+        "summary": "\n".join(f"<p>{escape(line)}</p>" for line in summary(content)),
         "table": "\n".join(_table(content)),
-        "hard": "\n".join(_hard(content)),
+        "hard": "\n".join([*_hard_classes(content), *_groups(content)]),
         "guarantee": "\n".join(_guarantees(content)),
-        "data": embedded(_data(content)),
+        "data": embed_json(_data(content)),
         "script": "\n".join(map(_file, ("base.js", "charts.js", "page.js"))),
     }
-    # In one pass: what is put in is never read as a place to put something in.
+    # In one pass, so that a name such as "{{data}}" is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
 
 
@@ -38,11 +48,13 @@ def _file(name: str) -> str:
     return files("shortlist.html_report").joinpath(name).read_text(encoding="utf-8")
 
 
-def embedded(data: object) -> str:
-    """JSON that is safe inside a script element, whatever strings it holds.
+def embed_json(data: object) -> str:
+    r"""Return JSON that is safe inside a script element, whatever strings it contains.
 
-    >>> embedded(["</script>", "a & b"])
-    '["\\\\u003c/script\\\\u003e","a \\\\u0026 b"]'
+    Examples
+    --------
+    >>> embed_json(["</script>", "a & b"])
+    '["\\u003c/script\\u003e","a \\u0026 b"]'
     """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for c in "<>&\u2028\u2029":
@@ -51,8 +63,8 @@ def embedded(data: object) -> str:
 
 
 def _data(content: Content) -> dict[str, object]:
-    """What the script looks up."""
-    used = sorted(_used(content))
+    """Return the data that the script uses."""
+    used = sorted(_used_labels(content))
     place = {label: k for k, label in enumerate(used)}
     others = len(content.names) - len(content.classes)
     return {
@@ -60,7 +72,7 @@ def _data(content: Content) -> dict[str, object]:
         "asked": [percent(a) for a in content.accuracies],
         "start": content.start,
         "main": content.main,
-        "rows": content.rows,
+        "nTest": content.n_test,
         "names": [content.names[label] for label in used],
         "classes": [place[label] for label in content.classes],
         "classRows": content.class_rows,
@@ -71,14 +83,14 @@ def _data(content: Content) -> dict[str, object]:
     }
 
 
-def _used(content: Content) -> set[int]:
-    """The labels whose names the script needs."""
+def _used_labels(content: Content) -> set[int]:
+    """Return the labels whose names the script needs."""
     used = {*content.classes, *(label for _, label in content.examples)}
     for method in content.methods:
         for order in method.order or []:
             used.update(order)
         for point in method.points:
-            for labels in point.lists or ():
+            for labels in point.sets or ():
                 used.update(labels)
     return used
 
@@ -87,7 +99,7 @@ def _method(method: Method, place: dict[int, int]) -> dict[str, object]:
     order = method.order
     return {
         "name": method.name,
-        "guarantee": method.guarantee,
+        "guarantee": guarantee_basis(method.guarantee),
         "curve": [[float(f"{v:.6g}") for v in values] for values in method.curve],
         "size": [_or_null(v) for v in method.size],
         "low": [_or_null(v, 5) for v in method.low],
@@ -100,10 +112,10 @@ def _method(method: Method, place: dict[int, int]) -> dict[str, object]:
 
 def _point(point: Point, place: dict[int, int]) -> dict[str, object]:
     data: dict[str, object] = dict(vars(point))
-    if point.lists is None:
-        del data["lists"]
+    if point.sets is None:
+        del data["sets"]
     else:
-        data["lists"] = [[place[k] for k in labels] for labels in point.lists]
+        data["sets"] = [[place[k] for k in labels] for labels in point.sets]
     return data
 
 
@@ -111,66 +123,79 @@ def _or_null(value: float, digits: int = 17) -> float | None:
     return None if math.isnan(value) else float(f"{value:.{digits}g}")
 
 
-# Tables and words
+# Tables and text
 
 
 def _scrolling(table: Iterable[str], name: str) -> Iterator[str]:
-    """A table that scrolls by itself where it is wider than the screen."""
+    """Yield a table that scrolls by itself if it is wider than the screen."""
     yield f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0"><table>'
     yield from table
     yield "</table></div>"
 
 
 def _table(content: Content) -> Iterator[str]:
-    """The table of the comparison."""
-    found, middle = content.found, middle_of(content.found)
-    wide = len(found.accuracies)
-    yield "<p>Mean number of labels in a list, at equal accuracy on the test rows; then the lists "
-    yield f"for which {percent(middle)} was guaranteed.</p>"
-
-    def lines() -> Iterator[str]:
-        yield '<thead><tr><th></th><th class="span first" scope="colgroup" '
-        yield f'colspan="{wide}">mean size at accuracy</th>'
-        yield '<th class="span first" scope="colgroup" colspan="5">'
-        yield f"{percent(middle)} guaranteed</th>"
-        yield '<th class="span first" scope="colgroup" colspan="2">seconds</th></tr>'
-        heads = [percent(a) for a in found.accuracies]
-        heads += [
-            "accuracy",
-            "mean size",
-            "violation",
-            "worst class",
-            "one label",
-            "fit",
-            "predict",
-        ]
-        first = {0, wide, wide + 5}
-        cells = [
-            f'<th scope="col"{_first(i in first)}>{escape(h)}</th>' for i, h in enumerate(heads)
-        ]
-        yield f'<tr><th scope="col">method</th>{"".join(cells)}</tr></thead><tbody>'
-        for k, name in enumerate(found._fitted):
-            one = found.at(name, middle)
-            cells = [_number(found.at(name, a).size, 3) for a in found.accuracies]
-            cells += [_share(one.guaranteed_accuracy), _number(one.guaranteed_size, 3)]
-            cells += [_number(one.size_stratified_violation, 3)]
-            cells += [_share(one.worst_class), _share(one.single_share)]
-            cells += [_number(one.fit_seconds, 1), _number(one.predict_seconds, 2)]
-            shown = [f"<td{_first(i in first)}>{cell}</td>" for i, cell in enumerate(cells)]
-            kind = ' class="main"' if k == content.main else ""
-            named = f'<th scope="row"><bdi>{escape(content.methods[k].name)}</bdi></th>'
-            yield f"<tr{kind}>{named}{''.join(shown)}</tr>"
-        yield "</tbody>"
-
-    yield from _scrolling(lines(), "Every method, side by side")
-    error = 100 * math.sqrt(middle * (1 - middle) / content.rows)
+    """Yield the table of the comparison, with a sentence before and after it."""
+    accuracy = content.comparison.main_accuracy
+    yield "<p>Mean set size at equal accuracy on the test rows, followed by the sets for which "
+    yield f"{percent(accuracy)} is guaranteed.</p>"
+    yield from _scrolling([*_table_head(content), *_table_body(content)], "Comparison of methods")
+    error = 100 * math.sqrt(accuracy * (1 - accuracy) / content.n_test)
     yield (
-        '<p class="soft">accuracy: of all test rows; by chance it is off by about '
-        f"{error:.2g} percentage points (standard error). violation: by how much the accuracy is "
-        "off at most among lists of similar length. worst class: the accuracy of the class that "
-        "has the lowest. one label: the share of lists with a single label. A dash: cannot be had."
-        "</p>"
+        '<p class="soft">accuracy: fraction of the test rows whose set contains the right label '
+        f"(standard error about {error:.2g} percentage points). violation: largest gap to the "
+        "requested accuracy among sets of similar size. worst class: lowest accuracy of a class. "
+        "one label: fraction of sets with a single label. A dash means that the value is not "
+        "available.</p>"
     )
+
+
+def _group_starts(content: Content) -> set[int]:
+    """Return the columns at which a group of columns begins."""
+    n_sizes = len(content.comparison.accuracies)
+    return {0, n_sizes, n_sizes + 5}
+
+
+def _table_head(content: Content) -> Iterator[str]:
+    accuracies, accuracy = content.comparison.accuracies, content.comparison.main_accuracy
+    groups = (
+        ("mean size at accuracy", len(accuracies)),
+        (f"{percent(accuracy)} guaranteed", 5),
+        ("seconds", 2),
+    )
+    yield "<thead><tr><th></th>"
+    for name, width in groups:
+        yield f'<th class="span first" scope="colgroup" colspan="{width}">{name}</th>'
+    yield "</tr>"
+    starts = _group_starts(content)
+    heads = [*map(percent, accuracies), *COLUMNS]
+    cells = [f'<th scope="col"{_first(i in starts)}>{h}</th>' for i, h in enumerate(heads)]
+    yield f'<tr><th scope="col">method</th>{"".join(cells)}</tr></thead>'
+
+
+def _table_body(content: Content) -> Iterator[str]:
+    comparison, starts = content.comparison, _group_starts(content)
+    yield "<tbody>"
+    for k, name in enumerate(comparison._fitted):
+        sizes = [_number(comparison.at(name, a).size, 3) for a in comparison.accuracies]
+        values = [*sizes, *_cells(comparison.at(name, comparison.main_accuracy))]
+        cells = [f"<td{_first(i in starts)}>{value}</td>" for i, value in enumerate(values)]
+        style = ' class="main"' if k == content.main else ""
+        head = f'<th scope="row"><bdi>{escape(content.methods[k].name)}</bdi></th>'
+        yield f"<tr{style}>{head}{''.join(cells)}</tr>"
+    yield "</tbody>"
+
+
+def _cells(one: Measurement) -> list[str]:
+    """Return the values of `COLUMNS`."""
+    return [
+        _share(one.guaranteed_accuracy),
+        _number(one.guaranteed_size, 3),
+        _number(one.size_stratified_violation, 3),
+        _share(one.worst_class),
+        _share(one.single_share),
+        _number(one.fit_seconds, 1),
+        _number(one.predict_seconds, 2),
+    ]
 
 
 def _first(is_first: bool) -> str:
@@ -182,59 +207,62 @@ def _number(value: float, digits: int) -> str:
 
 
 def _share(value: float) -> str:
-    return "–" if math.isnan(value) else measured(value)
+    return "–" if math.isnan(value) else rounded_percent(value)
 
 
-def _hard(content: Content) -> Iterator[str]:
-    """The hardest classes, and groups that are taken for each other."""
-    if not content.hardest:
-        yield "<p>Nothing to show: the lists are not known.</p>"
-        return
+def _whose_sets(content: Content) -> str:
+    """Return which sets hard classes and confused groups are about, as HTML."""
     method = content.methods[content.main]
     asked = percent(content.accuracies[content.start])
-    known = method.points[method.at[content.start]]
-    what = "for which {} was guaranteed" if known.guaranteed else "that reach {} on the test rows"
-    lists = f"the lists of {escape(method.name)} {what.format(asked)}"
-    yield f"<p>The classes that need the longest lists: {lists}.</p>"
+    guaranteed = method.points[method.at[content.start]].guaranteed
+    how = f"for which {asked} is guaranteed" if guaranteed else f"that reach {asked}"
+    return f"the sets of {escape(method.name)} {how}, on the test rows"
 
-    def lines() -> Iterator[str]:
-        heads = ("class", "test rows", "first label right", "on the list", "labels in the list")
-        yield f"<thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in heads)}</tr></thead>"
-        yield "<tbody>"
-        for one in content.hardest:
-            yield (
-                f'<tr><td class="wraps"><bdi>{escape(content.names[one.label])}</bdi></td>'
-                f"<td>{one.rows:,}</td><td>{measured(one.first)}</td>"
-                f"<td>{measured(one.held)}</td><td>{one.mean_size:.2f}</td></tr>"
-            )
-        yield "</tbody>"
 
-    yield from _scrolling(lines(), "The hardest classes")
-    if not content.groups:
-        yield "<p>No two classes share more than one list in fifty.</p>"
+def _hard_classes(content: Content) -> Iterator[str]:
+    """Yield the table of the hardest classes."""
+    if not content.hardest:
+        yield "<p>The sets are not known, so hard classes cannot be shown.</p>"
         return
-    yield "<h3>Classes that are taken for each other</h3>"
-    yield f"<p>Groups of classes that are often on one list ({lists}). The share: how often a row "
-    yield "of one of them has another one on its list, on average over the pairs.</p>"
-    yield '<ol class="groups">'
+    yield f"<p>Classes with the largest sets ({_whose_sets(content)}).</p>"
+    heads = ("class", "test rows", "first label right", "accuracy", "mean size")
+    lines = [f"<thead><tr>{''.join(f'<th scope=col>{h}</th>' for h in heads)}</tr></thead><tbody>"]
+    lines += [
+        f'<tr><td class="wraps"><bdi>{escape(content.names[one.label])}</bdi></td>'
+        f"<td>{one.n_rows:,}</td><td>{rounded_percent(one.first_accuracy)}</td>"
+        f"<td>{rounded_percent(one.accuracy)}</td><td>{one.mean_size:.2f}</td></tr>"
+        for one in content.hardest
+    ]
+    yield from _scrolling([*lines, "</tbody>"], "Hard classes")
+
+
+def _groups(content: Content) -> Iterator[str]:
+    """Yield the groups of classes that are confused with each other."""
+    if not content.hardest:
+        return
+    if not content.groups:
+        yield "<p>No two classes share more than 2% of their sets.</p>"
+        return
+    yield "<h3>Classes that are confused with each other</h3>"
+    yield f"<p>Groups of classes that are often in the same set ({_whose_sets(content)}). The "
+    yield "percentage says how often the set of a row contains another class of the group, on "
+    yield 'average over all pairs.</p><ol class="groups">'
     for group in content.groups:
-        names = listed([f"<bdi>{escape(content.names[k])}</bdi>" for k in group.labels])
-        words = f"<strong>{names}</strong> share {100 * group.share:.0f}% of their lists."
+        names = enumerate_names([f"<bdi>{escape(content.names[k])}</bdi>" for k in group.labels])
+        text = f"<strong>{names}</strong> share {100 * group.share:.0f}% of their sets."
         if group.mistake is not None:
             right, first, times = group.mistake
-            words += (
-                f" Most often mistaken: <bdi>{escape(content.names[right])}</bdi> for "
-                f"<bdi>{escape(content.names[first])}</bdi>, "
+            text += (
+                f" Most frequent mistake: <bdi>{escape(content.names[first])}</bdi> in place of "
+                f"<bdi>{escape(content.names[right])}</bdi>, "
                 f"{'once' if times == 1 else f'{times:,} times'}."
             )
-        yield f"<li>{words}</li>"
+        yield f"<li>{text}</li>"
     yield "</ol>"
 
 
 def _guarantees(content: Content) -> Iterator[str]:
-    for heading, said in guarantees(content).items():
-        yield f"<h3>{escape(heading)}</h3>"
-        yield '<ul class="plain">'
-        for words in said:
-            yield f"<li>{escape(words)}</li>"
-        yield "</ul>"
+    """Yield the sections about guarantees."""
+    for heading, sentences in guarantee_sections(content).items():
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        yield f'<h3>{escape(heading)}</h3><ul class="plain">{items}</ul>'

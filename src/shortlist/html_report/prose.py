@@ -1,215 +1,236 @@
-"""What a report says in words: what was found in short, what is guaranteed, and what is not."""
+"""The sentences of a report: a summary, what is guaranteed, and what is not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from shortlist.html_report.content import Content, Method
-from shortlist.predictors import SetPredictor
-from shortlist.predictors.nested import NestedSelector
+from shortlist.guarantee import Guarantee, complement, count_rows
+from shortlist.html_report.content import Content
+from shortlist.html_report.method_content import Method
 
 
 def percent(share: float) -> str:
-    """A share as a person writes it.
+    """Return a requested fraction as a percentage, without rounding.
 
+    Examples
+    --------
     >>> percent(0.95), percent(0.9875), percent(0.07)
     ('95%', '98.75%', '7%')
     """
     return f"{100 * share:.10g}%"
 
 
-def measured(share: float) -> str:
-    """A share that was counted.
+def rounded_percent(share: float) -> str:
+    """Return a measured fraction as a percentage with one decimal.
 
-    >>> measured(0.95), measured(2 / 3)
+    Examples
+    --------
+    >>> rounded_percent(0.95), rounded_percent(2 / 3)
     ('95.0%', '66.7%')
     """
     return f"{100 * share:.1f}%"
 
 
 def quote(name: str) -> str:
-    """A name in quotation marks if it has a comma, which would end it."""
+    """Return a name, in quotation marks if it contains a comma."""
     return f"“{name}”" if ", " in name else name
 
 
-def listed(names: Sequence[str]) -> str:
-    """
-    >>> listed(["a"]), listed(["a", "b", "c, d"])
+def enumerate_names(names: Sequence[str]) -> str:
+    """Return names as they are enumerated in a sentence.
+
+    Examples
+    --------
+    >>> enumerate_names(["a"]), enumerate_names(["a", "b", "c, d"])
     ('a', 'a, b and “c, d”')
     """
     quoted = [quote(name) for name in names]
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
-def rows(n: int, kind: str = "test") -> str:
+def count_test_rows(n: int) -> str:
+    """Return a number of test rows in words.
+
+    Examples
+    --------
+    >>> count_test_rows(1), count_test_rows(1000)
+    ('1 test row', '1,000 test rows')
     """
-    >>> rows(1), rows(1000, "calibration")
-    ('1 test row', '1,000 calibration rows')
-    """
-    return f"{n:,} {kind} row{'' if n == 1 else 's'}"
+    return f"{n:,} test row{'' if n == 1 else 's'}"
 
 
-def in_short(content: Content) -> list[str]:
-    """What a hurried reader should know."""
+def guarantee_basis(guarantee: Guarantee) -> str:
+    """Return what a guarantee is based on; nothing if there is no guarantee.
+
+    Examples
+    --------
+    >>> guarantee_basis(Guarantee("confidence", accuracy=0.9, delta=0.05, n_calibration=150))
+    'with probability 0.95 by 150 calibration rows'
+    """
+    if not guarantee:
+        return ""
+    parts = [] if guarantee.delta is None else [f"with probability {complement(guarantee.delta):g}"]
+    parts += [] if guarantee.conditional_on is None else [f"for each {guarantee.conditional_on}"]
+    return " ".join([*parts, f"by {count_rows(guarantee.n_calibration)}"])
+
+
+def summary(content: Content) -> list[str]:
+    """Return the summary at the top of the page."""
     asked = percent(content.accuracies[content.start])
-    said = [
-        "A short list of labels for each row: one label where the case is clear, more where it is "
-        "not. This page shows how long the lists must be for the right label to be on them as "
-        "often as you ask.",
-        f"The classifier’s first label alone is right in {measured(content.first_right)} of the "
-        f"{rows(content.rows)}.",
+    sentences = [
+        "A prediction set contains one label if the case is clear, and several if it is not. This "
+        "page shows how large the sets must be to contain the right label as often as you request. "
+        "The fraction of sets that contain the right label is called the accuracy (“coverage” in "
+        "the literature on conformal prediction).",
+        "The classifier’s first label alone is right for "
+        f"{rounded_percent(content.first_accuracy)} of the {count_test_rows(content.n_test)}.",
     ]
     sizes = {m.name: m.size[content.start] for m in content.methods}
     reached = {name: size for name, size in sizes.items() if not math.isnan(size)}
     if not reached:
-        return [*said, f"No method’s lists reach {asked}."]
+        return [*sentences, f"No method reaches an accuracy of {asked} on the test rows."]
     order = sorted(reached, key=reached.__getitem__)
     best = f"{reached[order[0]]:.2f}"
     equal = [name for name in order if f"{reached[name]:.2f}" == best]
-    words = f"To be right in {asked}, lists need {best} labels on average with {listed(equal)}"
+    text = f"To reach an accuracy of {asked}, sets need {best} labels on average with "
+    text += enumerate_names(equal)
     others = order[len(equal) :]
     if others:
-        words += f", {reached[others[0]]:.2f} with {quote(others[0])}, the next"
+        text += f", {reached[others[0]]:.2f} with {quote(others[0])}, the next best method"
     if len(others) > 1:
-        words += f", and {reached[others[-1]]:.2f} with {quote(others[-1])}"
-    return [*said, words + "."]
+        text += f", and {reached[others[-1]]:.2f} with {quote(others[-1])}, the last one"
+    return [*sentences, text + "."]
 
 
-def guarantees(content: Content) -> dict[str, list[str]]:
-    """Headings, and under each what there is to say."""
+def guarantee_sections(content: Content) -> dict[str, list[str]]:
+    """Return the sections about guarantees: headings, and the sentences under each."""
     method = content.methods[content.main]
-    able = [m for m in content.methods if m.guarantee]
-    if able and not method.guarantee:
-        method = able[0]
-    parts = {"What is guaranteed": _guaranteed(content, method)}
+    calibrated = [m for m in content.methods if m.guarantee]
+    if calibrated and not method.guarantee:
+        method = calibrated[0]
+    sections = {"What is guaranteed": _guaranteed(content, method)}
     if method.guarantee:
-        parts["What was kept"] = _kept(content, method)
-    parts["What is not guaranteed"] = _not_guaranteed(content, bool(able))
-    how = _how(content)
-    return parts | {"How it was measured": how}
+        sections["What was measured"] = _measured(content, method)
+    sections["What is not guaranteed"] = _not_guaranteed(content, bool(calibrated))
+    return sections | {"How methods are compared": _how_compared(content)}
 
 
 def _guaranteed(content: Content, method: Method) -> list[str]:
-    if not method.guarantee:
+    guarantee = method.guarantee
+    if not guarantee:
         return [
-            "Nothing: no labelled rows were kept aside to calibrate with, or too few. All "
-            "accuracies on this page are what was counted on the test rows."
+            "Nothing: there are no calibration rows, or too few of them. All accuracies on this "
+            "page were measured on the test rows."
         ]
-    asked = percent(content.accuracies[content.start])
-    model = _model(content, method)
-    by = getattr(model, "by", None)
-    whom = {"class": "a new row of any one class", "group": "a new row of any one group"}.get(
-        str(by), "a new row"
-    )
-    words = (
-        f"You name an accuracy, say {asked}. Then the list of {whom} holds the right label with a "
-        f"probability of at least {asked}: guaranteed {method.guarantee}, "
-        "that is, by labelled rows that were kept aside and served for nothing else."
-    )
-    said = [words]
-    if isinstance(model, NestedSelector) and model._calibration is not None:
-        n, a = len(model._calibration), content.accuracies[content.start]
-        if by is None:
-            said.append(
-                "That probability is over new rows and calibration rows together. With the "
-                f"{rows(n, 'calibration')} at hand, the share among very many new rows may be a "
-                "little higher or lower, typically by "
-                f"{100 * math.sqrt(a * (1 - a) / (n + 2)):.1g} percentage points."
-            )
-    if "with probability" in method.guarantee:
-        said.append(
-            "“With probability” is over the draw of the calibration rows: so often the accuracy on "
-            "new rows is at least the one asked for."
+    accuracy = content.accuracies[content.start]
+    asked = percent(accuracy)
+    which = f" of any {guarantee.conditional_on}" if guarantee.conditional_on else ""
+    sentences = [
+        f"You choose an accuracy, for example {asked}. The prediction set of a new row{which} then "
+        f"contains the right label with a probability of at least {asked}. This is guaranteed "
+        f"{guarantee_basis(guarantee)}: labelled rows that were used for nothing else."
+    ]
+    if guarantee.kind == "marginal" and guarantee.conditional_on is None:
+        n = guarantee.n_calibration
+        deviation = 100 * math.sqrt(accuracy * (1 - accuracy) / (n + 2))
+        sentences.append(
+            "This probability is over the draw of the new row and of the calibration rows. For "
+            f"these {count_rows(n)}, the accuracy on many new rows may be a little higher or "
+            f"lower, typically by {deviation:.1g} percentage points."
         )
-    said.append(
-        "The guarantee needs new rows that come about as the calibration rows did. It needs "
-        "nothing of the classifier: a bad one gets longer lists, not fewer right ones."
+    if guarantee.delta is not None:
+        sentences.append(
+            f"The probability of {complement(guarantee.delta):g} refers to the draw of the "
+            "calibration rows: this often, the accuracy on new rows is at least the requested one."
+        )
+    sentences.append(
+        "The guarantee requires that new rows are exchangeable with the calibration rows, that is, "
+        "that they come from the same source and are collected in the same way. It requires "
+        "nothing of the classifier: a poor classifier leads to larger sets, not to less accurate "
+        "ones."
     )
-    other = [m.name for m in content.methods if not m.guarantee]
-    if other:
-        said.append(f"No guarantee here: {listed(other)}.")
-    return said
+    without = [m.name for m in content.methods if not m.guarantee]
+    if without:
+        sentences.append(f"Methods without a guarantee: {enumerate_names(without)}.")
+    return sentences
 
 
-def _kept(content: Content, method: Method) -> list[str]:
-    said = []
-    for accuracy in content.found.accuracies:
+def _measured(content: Content, method: Method) -> list[str]:
+    sentences = []
+    for accuracy in content.comparison.accuracies:
         at = method.at[content.accuracies.index(accuracy)]
         if at < 0 or not method.points[at].guaranteed:
-            said.append(f"{percent(accuracy)} could not be guaranteed.")
+            sentences.append(f"{percent(accuracy)} cannot be guaranteed with these rows.")
             continue
         point = method.points[at]
-        share = point.hits / content.rows
-        error = math.sqrt(share * (1 - share) / content.rows)
-        said.append(
-            f"{percent(accuracy)} guaranteed: {method.name}’s lists held the right label in "
-            f"{measured(share)} of the {rows(content.rows)} (standard error {100 * error:.2g} "
-            f"percentage points), with {point.labels / content.rows:.2f} labels on average"
-            f"{_by_chance(share, accuracy, content, method)}."
+        n = content.n_test
+        share = point.hits / n
+        error = math.sqrt(share * (1 - share) / n)
+        sentences.append(
+            f"{percent(accuracy)} guaranteed: the sets of {method.name} contain the right label "
+            f"for {rounded_percent(share)} of the {count_test_rows(n)} (standard error "
+            f"{100 * error:.2g} percentage points), with {point.labels / n:.2f} labels on average"
+            f"{_shortfall(share, accuracy, content, method)}."
         )
-    if any(point.guaranteed and point.labels == content.rows for point in method.points):
-        said.append(
-            "A list is never empty: where all of them have one label, they are right as often as "
-            "the first label is, which may be more often than asked for."
+    if any(point.guaranteed and point.labels == content.n_test for point in method.points):
+        sentences.append(
+            "No set is empty. If all sets have one label, their accuracy is that of the first "
+            "label, which may be higher than requested."
         )
     return [
-        *said,
-        "A standard error is how far such a count is typically off by chance: about one time in "
-        "three by more, one time in twenty by more than twice that.",
+        *sentences,
+        "The standard error says how far such a number typically is from its expectation by "
+        "chance: in about one case of three by more, in one of twenty by more than twice as much.",
     ]
 
 
-def _by_chance(share: float, accuracy: float, content: Content, method: Method) -> str:
-    """What to make of a share that is smaller than the accuracy guaranteed."""
-    kept = getattr(_model(content, method), "_calibration", None)
-    draws = 1 / content.rows + (0 if kept is None else 1 / len(kept))
+def _shortfall(share: float, accuracy: float, content: Content, method: Method) -> str:
+    """Return a remark about a measured accuracy below the guaranteed one."""
     if share >= accuracy:
         return ""
+    marginal = method.guarantee.kind == "marginal"
+    draws = 1 / content.n_test + (1 / method.guarantee.n_calibration if marginal else 0)
     if share >= accuracy - 2 * math.sqrt(accuracy * (1 - accuracy) * draws):
-        return ": a little less, as may happen by chance with so few rows"
-    return ": less than chance explains. Were these rows drawn as the calibration rows were?"
+        return ". This is a little less than guaranteed, which may be chance with so few rows"
+    return (
+        ". This is less than chance explains: check that the test rows are exchangeable with the "
+        "calibration rows"
+    )
 
 
 def _not_guaranteed(content: Content, any_guarantee: bool) -> list[str]:
-    said = [
-        "Single rows. An accuracy is a share among many rows: it says nothing of one row’s list, "
-        "and lists of some classes, or kinds of rows, may be right less often.",
+    sentences = [
+        "Single rows. The accuracy is a fraction of many rows. It says nothing about the set of "
+        "one row, and the sets of some classes or of some kinds of rows may be less accurate.",
         "Changed data: another time, place, device or population, or a classifier that was trained "
-        "anew. Calibrate again with rows of the new kind.",
-        "The length of the lists. Mean sizes, and the accuracies of classes, are what was counted "
-        "on the test rows.",
+        "again. Calibrate again with rows of the new kind.",
+        "The size of the sets. Mean sizes, and the accuracies of classes, were measured on the "
+        "test rows.",
     ]
     if len(content.methods) > 1:
-        said.append(
-            "That the method which looks best here is the best: the best of several is partly "
-            "lucky, and the shades around the curves tell how much luck there may be."
+        sentences.append(
+            "That the method that looks best on this page is the best one. The best of several "
+            "methods is partly lucky; the shaded bands around the curves show how much chance may "
+            "contribute."
         )
-    return said if any_guarantee else said[:1] + said[2:]
+    return sentences if any_guarantee else sentences[:1] + sentences[2:]
 
 
-def _how(content: Content) -> list[str]:
-    said = [
-        "“At equal accuracy”: each method’s threshold is moved until its lists hold the right "
-        "label in just that share of the test rows; between two points of a curve, linearly. That "
-        "compares methods fairly, but uses the test rows’ labels, and so is no guarantee.",
+def _how_compared(content: Content) -> list[str]:
+    sentences = [
+        "“At equal accuracy” means that the threshold of each method is moved until its sets "
+        "contain the right label for exactly that fraction of the test rows, with linear "
+        "interpolation between two points of a curve. This compares methods fairly. It uses the "
+        "labels of the test rows, so it is not a guarantee.",
     ]
-    tuned = [
-        method.name
-        for method, one in zip(content.methods, content.found._fitted.values(), strict=True)
-        if len({id(model) for model in one.models.values()}) > 1
-    ]
+    fitted = content.comparison._fitted.values()
+    tuned = [m.name for m, one in zip(content.methods, fitted, strict=True) if one.is_tuned]
     if tuned:
-        accuracies = listed([percent(a) for a in content.found.accuracies])
-        said.append(
-            f"{listed(tuned)}: tuned anew for each of {accuracies}, on rows that were not used to "
-            "calibrate. At other accuracies, the slider and the curve show the one that was tuned "
-            "for the nearest of these."
+        accuracies = enumerate_names([percent(a) for a in content.comparison.accuracies])
+        sentences.append(
+            f"Tuned separately for {accuracies}: {enumerate_names(tuned)}. The rows for tuning are "
+            "not used for calibration. At other accuracies, the slider and the curve show the "
+            "model that was tuned for the nearest of these."
         )
-    return said
-
-
-def _model(content: Content, method: Method) -> SetPredictor:
-    at = content.methods.index(method)
-    fitted = list(content.found._fitted.values())[at]
-    return fitted.model(content.accuracies[content.start])
+    return sentences

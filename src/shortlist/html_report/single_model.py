@@ -1,4 +1,4 @@
-"""One fitted model, judged by labelled rows, in the form of a comparison."""
+"""The evaluation of one fitted model on labelled rows, in the form of a comparison."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, as_features, check_probability
+from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.frames import match_columns
 from shortlist._utils.labels import label_array
-from shortlist.comparison import ACCURACIES, Comparison, Fitted, Rows, measured_at
+from shortlist._utils.validation import check_probability
+from shortlist.comparison import (
+    ACCURACIES,
+    Comparison,
+    FittedMethod,
+    LabelledRows,
+    MethodResult,
+    measure_at,
+)
 from shortlist.families import TopK
-from shortlist.html_report.operating_points import can_guarantee
+from shortlist.frontier import Frontier
 from shortlist.predictors import FixedSelector, SetPredictor
 from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.ranking import Ranking
 
-FIXED = "lists of one length"
-LENGTHS = 60
-"""So many of the lengths that lists of one length can have are tried."""
+REFERENCE = "sets of one size"
+REFERENCE_SIZES = 60
+"""Maximum number of sizes of the reference method."""
 
 
-def judge(
+def evaluate_model(
     model: SetPredictor,
     scores: ArrayLike | Ranking,
     y: ArrayLike,
@@ -31,48 +38,79 @@ def judge(
     *,
     accuracies: Sequence[float] = ACCURACIES,
 ) -> Comparison:
-    """What a fitted model does on these rows; and beside it, as a yardstick that nothing is
-    learned for, lists that are all of one length (top-k).
+    """Compare a fitted model with sets that all have one size (top-k).
 
+    Parameters
+    ----------
+    model : SetPredictor
+        The fitted model.
+    scores, y, features
+        Labelled rows that are used neither to fit nor to calibrate.
+    accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
+        Accuracies to measure at.
+
+    Returns
+    -------
+    Comparison
+        Of the model, and of top-k unless the model's own sets all have one size.
+
+    Examples
+    --------
     >>> import shortlist as sl
     >>> data = sl.datasets.gaussian(3000)
     >>> select, test = data.split(2000)
     >>> model = sl.SplitConformal("lac").fit(select.posterior, select.y)
-    >>> found = judge(model, test.posterior, test.y)
-    >>> list(found.curves), found.words
-    (['lac', 'lists of one length'], '1,500 rows to calibrate, 1,000 to test, 10 classes')
+    >>> comparison = evaluate_model(model, test.posterior, test.y)
+    >>> list(comparison.curves), comparison.summary
+    (['lac', 'sets of one size'], '1,500 calibration rows, 1,000 test rows, 10 classes')
     """
-    if getattr(model, "by", None) == "group":
+    if model.conditional_on == "group":
         raise ValueError(
-            'by = "group": a report is about all rows alike; for one about the guarantee over all '
-            "rows, set_params(by=None)"
+            "the guarantee of this model is conditional on groups, but a report is about all rows "
+            "together; report on a model without groups, such as one with by=None"
         )
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
-    ranking, _ = model._labelled(scores, y)
-    x: Tensor | None = None
+    rows = labelled_rows(model, scores, y, features)
+    ranking = rows.ranking
+    summary = f"{len(ranking):,} test rows, {ranking.n_classes} classes"
+    if model.is_calibrated:
+        summary = f"{model.n_calibration:,} calibration rows, {summary}"
+    comparison = Comparison(levels, summary, len(ranking), model.n_calibration)
+    curve = model.frontier(*rows)
+    _add(comparison, curve.name or type(model).__name__, model, curve, rows)
+    if not _has_one_size(curve):
+        sizes = np.unique(np.geomspace(1, ranking.depth, REFERENCE_SIZES).round().astype(int))
+        reference = FixedSelector(TopK(sizes.tolist())).fit(ranking, rows.y)
+        _add(comparison, REFERENCE, reference, reference.frontier(*rows), rows)
+    return comparison
+
+
+def labelled_rows(
+    model: SetPredictor,
+    scores: ArrayLike | Ranking,
+    y: ArrayLike,
+    features: ArrayLike | None,
+) -> LabelledRows:
+    """Return labelled rows, validated against what the model was fitted with."""
+    ranking, _ = model._validate_labelled(scores, y)
+    x = None
     if features is not None:
         matched = match_columns(features, feature_names_of(model), "features")
         x = as_features(matched, rows=len(ranking))
-    rows: Rows = (ranking, label_array(y), x)
-    calibrated = getattr(model, "_calibration", None)
-    kept = f"{len(calibrated):,} rows to calibrate, " if calibrated is not None else ""
-    n = f"{len(ranking):,}{'' if kept else ' rows'}"
-    words = f"{kept}{n} to test, {ranking.n_classes} classes"
-    found = Comparison(levels, words, len(ranking))
-    _add(found, "", model, rows)
-    if not isinstance(model, FixedSelector):
-        sizes = np.unique(np.geomspace(1, ranking.depth, LENGTHS).round().astype(int)).tolist()
-        fixed = FixedSelector(TopK(sizes)).fit(ranking, rows[1])
-        _add(found, FIXED, fixed, rows)
-    return found
+    return LabelledRows(ranking, label_array(y), x)
 
 
-def _add(found: Comparison, name: str, model: SetPredictor, rows: Rows) -> None:
-    curve = model.frontier(*rows)
-    name = name or curve.name or type(model).__name__
-    for accuracy in found.accuracies:
-        guaranteed = can_guarantee(model)
-        found.measured.append(measured_at(name, model, accuracy, curve, rows, guaranteed, math.nan))
-    found.models[name], found.curves[name] = model, curve
-    of_all = found.accuracies
-    found._fitted[name] = Fitted(dict.fromkeys(of_all, model), dict.fromkeys(of_all, curve), rows)
+def _has_one_size(curve: Frontier) -> bool:
+    """Return whether all rows have sets of the same size at every point."""
+    return curve.rows is not None and bool((curve.rows[1] == curve.rows[1][:1]).all())
+
+
+def _add(
+    comparison: Comparison, name: str, model: SetPredictor, curve: Frontier, rows: LabelledRows
+) -> None:
+    """Measure a fitted model and add it to a comparison."""
+    accuracies = comparison.accuracies
+    measurements = [measure_at(name, model, a, curve, rows, math.nan) for a in accuracies]
+    models, curves = dict.fromkeys(accuracies, model), dict.fromkeys(accuracies, curve)
+    fitted = FittedMethod(models, curves, rows)
+    comparison.add(MethodResult(name, measurements, model, curve, fitted))
