@@ -25,8 +25,9 @@ from tamper import replace_file, rewrite
 from zoo import ZOO
 
 import shortlist as sl
+from shortlist.io.model_folder import WEIGHTS
 from shortlist.io.models import inspect
-from shortlist.io.persistence import WEIGHTS, ModelFileError
+from shortlist.io.persistence import ModelFileError
 
 DEEP: object = []
 for _ in range(400):

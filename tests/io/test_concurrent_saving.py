@@ -214,7 +214,7 @@ def test_a_document_of_another_program_is_not_replaced(models, tmp_path):
     folder = tmp_path / "web"
     folder.mkdir()
     (folder / "model.json").write_text('{"format": "layers-model"}')
-    with pytest.raises(FileExistsError, match="left alone"):
+    with pytest.raises(FileExistsError, match="left unchanged"):
         models["lac"].save(folder, overwrite=True)
     assert [file.name for file in folder.iterdir()] == ["model.json"]
 

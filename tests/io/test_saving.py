@@ -1,48 +1,30 @@
-"""What is saved comes back the same; what is on disk is whole; what is foreign is refused."""
+"""Saved models come back the same."""
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from tamper import rewrite
 from torch import nn
 from zoo import FIT, FIXTURES, NEW, NEW_X, SCORES, TEST, ZOO, X, Y
 
 import shortlist as sl
-from shortlist.io import persistence
 from shortlist.io.formats import FITTED
-from shortlist.io.models import inspect
 from shortlist.io.persistence import ModelFileError
 
-HERE = Path(__file__).parent
-MODELS = HERE / "models"
+MODELS = Path(__file__).parent / "models"
 
 
 @pytest.fixture(scope="module")
 def zoo() -> dict[str, object]:
     return {name: entry.make() for name, entry in ZOO.items()}
-
-
-@pytest.fixture(scope="module")
-def lac() -> sl.SplitConformal:
-    return sl.SplitConformal("lac").fit(SCORES, Y)
 
 
 def equal(a: object, b: object) -> bool:
@@ -89,7 +71,7 @@ def test_a_loaded_model_goes_on_calibrates_and_draws(zoo, tmp_path):
         curve.mean_size, zoo["shortlister"].frontier(NEW, TEST.y, NEW_X).mean_size
     )
     model.calibrate(NEW, TEST.y, NEW_X)
-    assert "300 calibration rows" in model.predict_set(NEW, NEW_X, accuracy=0.9).guarantee
+    assert "300 calibration rows" in str(model.predict_set(NEW, NEW_X, accuracy=0.9).guarantee)
     with pytest.warns(UserWarning, match="among those that fit learned"):
         model.calibrate(SCORES, Y, X)  # it remembers them
     p = sl.load(zoo["raps"].save(tmp_path / "raps")).p_values(NEW)
@@ -222,71 +204,6 @@ def test_the_estimator_given_comes_back_beside_the_fitted_one(zoo, tmp_path):
     again.fit(FIT.x, FIT.y)
 
 
-# What the folder holds
-
-
-def test_the_document_tells_what_is_inside(zoo, tmp_path):
-    zoo["shortlister"].save(tmp_path / "model")
-    document = json.loads((tmp_path / "model" / "model.json").read_text())
-    assert document["format"] == "shortlist model"
-    assert document["format_version"] == 1
-    assert document["library_version"] == sl.__version__
-    assert document["type"] == "Shortlister"
-    assert document["parameters"]["width"] == 8
-    assert document["classes"] == ["0", "1", "2", "3", "4", "5"]
-    assert "100 calibration rows" in document["guarantee"]
-    assert document["data"]["distinct_rows"] == 300
-    assert set(os.listdir(tmp_path / "model")) == {"model.json", "weights.safetensors"}
-    about = inspect(tmp_path / "model")
-    assert about["type"] == "Shortlister"
-    assert "state" not in about
-    total = sum(f.stat().st_size for f in (tmp_path / "model").glob("*.safetensors"))
-    assert about["bytes"] == total
-
-
-def test_the_fingerprint_is_that_of_the_rows(tmp_path):
-    prints = []
-    for i, scores in enumerate((SCORES, SCORES, SCORES[::-1])):
-        y = Y if i < 2 else Y[::-1]
-        model = sl.SplitConformal("lac", random_state=i, calibration=None).fit(scores, y)
-        prints.append(inspect(model.save(tmp_path / str(i)))["data"]["fingerprint"])
-    assert prints[0] == prints[1] == prints[2]  # the same rows, whatever their order
-    other = sl.SplitConformal("lac", calibration=None).fit(SCORES[1:], Y[1:])
-    assert inspect(other.save(tmp_path / "other"))["data"]["fingerprint"] != prints[0]
-
-
-def test_nothing_is_overwritten_unasked(lac, tmp_path):
-    lac.save(tmp_path / "model")
-    before = (tmp_path / "model" / "model.json").read_bytes()
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        lac.save(tmp_path / "model")
-    assert (tmp_path / "model" / "model.json").read_bytes() == before
-    other = sl.SplitConformal("aps").fit(SCORES, Y)
-    other.save(tmp_path / "model", overwrite=True)
-    assert sl.load(tmp_path / "model").score == "aps"
-    assert len(list((tmp_path / "model").iterdir())) == 2  # the old weights are gone
-    stranger = tmp_path / "photos"
-    stranger.mkdir()
-    (stranger / "cat.jpg").write_bytes(b"cat")
-    with pytest.raises(FileExistsError, match="left alone"):
-        lac.save(stranger, overwrite=True)
-    assert (stranger / "cat.jpg").read_bytes() == b"cat"
-    notes = tmp_path / "model" / "notes.txt"
-    notes.write_text("mine")
-    lac.save(tmp_path / "model", overwrite=True)
-    assert notes.read_text() == "mine"
-
-
-def test_no_trace_is_left_of_a_save_that_fails(lac, tmp_path, monkeypatch):
-    def fails(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(persistence.os, "rename", fails)
-    with pytest.raises(OSError, match="disk full"):
-        lac.save(tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
-
-
 # Models of this version load for ever
 
 
@@ -299,206 +216,3 @@ def test_models_that_were_written_once_load_for_ever(name):
         found = json.loads(json.dumps(ZOO[name].ask(model), default=lambda a: a.tolist()))
         assert found[:1] == told[:1], folder
     assert list(MODELS.glob(f"v*/{name}"))
-
-
-# What is wrong with a file
-
-
-def test_a_file_that_was_changed_is_told_by_its_checksum(lac, tmp_path):
-    lac.save(tmp_path / "model")
-    path = tmp_path / "model" / "model.json"
-    path.write_text(path.read_text().replace('"score_type_": "proba"', '"score_type_": "logits"'))
-    with pytest.raises(ModelFileError, match="has been changed since it was saved"):
-        sl.load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda d: d.update(format_version=2, library_version="9.1"), "shortlist 9.1 in format 2"),
-        (lambda d: d.update(format_version="1"), "no format version"),
-        (lambda d: d.update(format="other"), "not that of a shortlist model"),
-        (lambda d: d.pop("files") and d.update(files=[]), "lists no files"),
-        (lambda d: d.update(state=None), "holds no model"),
-        (lambda d: d.update(state={"$": "Shell", "command": "id"}), "'Shell', which this version"),
-        (lambda d: d.update(state={"$": "Classes", "n": 3, "values": None}), "holds no model"),
-        (lambda d: d["state"].pop("fitted"), "SplitConformal lacks 'fitted'"),
-        (lambda d: d["state"].update(fitted=None), "not fitted"),
-        (lambda d: d["state"]["parameters"]["of"].update(magic=1), "magic"),
-        (lambda d: d["state"]["fitted"]["of"].pop("score_"), "lacks 'score_'"),
-        (lambda d: d["state"]["fitted"]["of"].update(_classes="x"), "_classes is .x., not Classes"),
-        (lambda d: d["state"]["fitted"]["of"]["_classes"].update(n={"$": "float", "value": "1"}),
-         "a float is '1'"),
-        (lambda d: d["files"]["weights.safetensors"].update(file="../../etc/passwd"), "outside"),
-        (lambda d: d["files"]["weights.safetensors"].update(file="model.json"), "bytes long"),
-        (lambda d: d["files"]["weights.safetensors"].update(file=7), "without a file"),
-        (lambda d: [], "not that of a shortlist model"),
-    ],
-)  # fmt: skip
-def test_documents_that_are_wrong_say_why(lac, tmp_path, change, words):
-    lac.save(tmp_path / "model")
-    if words.startswith("not that of") and isinstance(change({}), list):
-        (tmp_path / "model" / "model.json").write_text("[]")
-    else:
-        rewrite(tmp_path / "model", change)
-    with pytest.raises(ModelFileError, match=words) as error:
-        sl.load(tmp_path / "model")
-    assert "\n" not in str(error.value)
-    assert "model' cannot be loaded" in str(error.value)
-
-
-def test_absent_foreign_and_deep_files(lac, tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        sl.load(tmp_path / "nowhere")
-    (tmp_path / "file.pkl").write_bytes(pickle.dumps([1]))
-    for path in (tmp_path, tmp_path / "file.pkl"):
-        with pytest.raises(ModelFileError, match=r"a model is a folder with model\.json"):
-            sl.load(path)
-    lac.save(tmp_path / "model")
-    for text in ("[" * 100_000, '{"a":' * 100_000, '{"format": NaN}', "\x00" * 50, "", "{"):
-        (tmp_path / "model" / "model.json").write_text(text)
-        with pytest.raises(ModelFileError):
-            sl.load(tmp_path / "model")
-
-
-def test_missing_and_linked_weights(lac, tmp_path):
-    lac.save(tmp_path / "model")
-    weights = tmp_path / "model" / "weights.safetensors"
-    elsewhere = tmp_path / "elsewhere"
-    shutil.move(weights, elsewhere)
-    with pytest.raises(ModelFileError, match=r"weights\.safetensors is missing"):
-        sl.load(tmp_path / "model")
-    weights.symlink_to(elsewhere)
-    with pytest.raises(ModelFileError, match=r"weights\.safetensors is missing"):
-        sl.load(tmp_path / "model")
-
-
-def test_weights_without_what_the_document_needs(lac, tmp_path):
-    lac.save(tmp_path / "model")
-    weights = tmp_path / "model" / "weights.safetensors"
-    tensors = load_file(weights)
-    tensors.pop(next(iter(tensors)))
-    save_file(tensors, weights)
-    data = weights.read_bytes()
-    own = {
-        "file": weights.name,
-        "bytes": len(data),
-        "sha256": sha256(data).hexdigest(),
-    }
-    rewrite(tmp_path / "model", lambda d: d["files"].update({"weights.safetensors": own}))
-    with pytest.raises(ModelFileError, match="the weights lack"):
-        sl.load(tmp_path / "model")
-
-
-def test_200_damaged_and_hostile_models_are_refused_in_one_line(zoo, tmp_path):
-    """Bytes flipped, cut off, doubled, swapped between models; values of the document replaced by
-    hostile ones with a right checksum. None is loaded as if nothing were, none crashes."""
-    rng = random.Random(0)
-    names = ["raps", "shortlister", "path", "classifier"]
-    folders = {name: zoo[name].save(tmp_path / name) for name in names}
-    hostile = [None, -1, 1e308, "", "x" * 10_000, [], [[]], {}, {"$": "tensor", "name": "no"},
-               {"$": "Shortlister"}, {"$": "os.system", "command": "id"}, True, 2**70]  # fmt: skip
-    refused = 0
-    for i in range(200):
-        copy = tmp_path / f"damaged{i}"
-        name = names[i % len(names)]
-        shutil.copytree(folders[name], copy)
-        if i % 2:
-            file = rng.choice(sorted(copy.iterdir()))
-            data = bytearray(file.read_bytes())
-            at = rng.randrange(len(data))
-            way = rng.randrange(4)
-            if way == 0:
-                data[at] ^= 1 << rng.randrange(8)
-            elif way == 1:
-                del data[at:]
-            elif way == 2:
-                data[at:at] = data[:at][:1000] or b"x"
-            else:
-                data[at : at + 50] = bytes(rng.randrange(256) for _ in range(50))
-            file.write_bytes(data)
-        else:
-            rewrite(copy, lambda d: damage(d["state"], rng, rng.choice(hostile)))
-        why = reason(copy)
-        refused += why is not None
-        if why is None:  # a value was replaced by one that is fine, such as another number
-            assert i % 2 == 0
-        else:
-            assert "\n" not in why
-            assert len(why) < 600
-        shutil.rmtree(copy)
-    assert refused > 150
-
-
-def reason(folder: Path) -> str | None:
-    """Why a model is refused; None if it is not. Anything but a ValueError is a crash."""
-    try:
-        sl.load(folder)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def damage(state: dict, rng: random.Random, value: object) -> None:
-    """Replace a random value somewhere inside."""
-    here = state
-    while True:
-        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
-        keys = [key for key in keys if key != "$"]
-        if not keys:
-            return
-        key = rng.choice(keys)
-        if not isinstance(here[key], dict | list) or not here[key] or rng.random() < 0.1:
-            here[key] = value
-            return
-        here = here[key]
-
-
-def test_a_hostile_pickle_in_place_of_the_classifier_is_not_run(zoo, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path / 'owned'}",)
-
-    zoo["classifier"].save(tmp_path / "model")
-    (tmp_path / "model" / "estimator.skops").write_bytes(pickle.dumps(Evil()))
-    data = (tmp_path / "model" / "estimator.skops").read_bytes()
-    own = {"file": "estimator.skops", "bytes": len(data),
-           "sha256": sha256(data).hexdigest()}  # fmt: skip
-    rewrite(tmp_path / "model", lambda d: d["files"].update({"estimator.skops": own}))
-    with pytest.raises(ModelFileError, match="the classifier cannot be read"):
-        sl.load(tmp_path / "model")
-    assert not (tmp_path / "owned").exists()
-
-
-# Killed while saving
-
-SAVER = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-from zoo import SCORES, Y
-import shortlist as sl
-models = [sl.SplitConformal(s).fit(SCORES, Y) for s in ("lac", "aps")]
-print("ready", flush=True)
-i = 0
-while True:
-    models[i % 2].save(sys.argv[2], overwrite=True)
-    i += 1
-"""
-
-
-@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.study)])
-def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(times, tmp_path):
-    rng = random.Random(1)
-    folder = tmp_path / "model"
-    sl.SplitConformal("lac").fit(SCORES, Y).save(folder)
-    for _ in range(times):
-        command = [sys.executable, "-c", SAVER, str(HERE), str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(rng.uniform(0.005, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        assert sl.load(folder).score in ("lac", "aps")
-    sl.SplitConformal("lac").fit(SCORES, Y).save(folder, overwrite=True)
-    assert len(list(folder.iterdir())) == 2  # what the killed ones left is swept up

@@ -15,11 +15,16 @@ from tamper import replace_file, rewrite
 from zoo import NEW, ZOO
 
 import shortlist as sl
+from shortlist.io.model_folder import WEIGHTS
 from shortlist.io.models import inspect
-from shortlist.io.persistence import WEIGHTS, ModelFileError
+from shortlist.io.persistence import ModelFileError
 
 HERE = Path(__file__).parent
 NAN = {"$": "float", "value": "nan"}
+
+
+STAGES = "score_.fitted.of"
+"""Where the stages of a Shortlister are in its file."""
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +50,25 @@ def copied(folder: Path, copy: Path) -> Path:
         ("raps", "_classes.n", 6.0, r"Classes\.n is 6\.0"),
         ("raps", "_classes.n", True, r"Classes\.n is True"),
         ("raps", "_classes.n", 3, "a label that is no class"),
-        ("raps", "score_.scale", NAN, r"ConformalScore\.scale is nan, not a finite number"),
-        ("raps", "score_.k_reg", 10**30, r"ConformalScore\.k_reg is 10"),
-        ("raps", "score_.seed", "x" * 1000, r"ConformalScore\.seed is 'xxx"),
+        ("raps", "temperature_", NAN, r"SplitConformal\.temperature_ is nan, not a finite number"),
+        ("raps", "score_.fitted.of.k_reg_", 10**30, r"raps\.k_reg_ is 10"),
+        ("raps", "score_.parameters.of.penalty", "x" * 1000, r"raps\.penalty is 'xxx"),
+        ("raps", "score_.parameters.of.other", 1, r"'raps' has no parameter \['other'\]"),
+        ("raps", "score_.fitted.of.levels", 1, r"'raps' has other fields: \['levels'\]"),
+        ("raps", "score_.name", "os.system", "'os.system', which is not registered"),
+        ("raps", "score_.name", 3, r"SavedScore\.name is 3, not a text"),
         ("raps", "score_type_", "other", r"SplitConformal\.score_type_ is 'other', not 'logits'"),
-        ("raps", "_calibration.shape.depth", 10**12, r"RowSchema\.depth is 1000000000000"),
-        ("raps", "_calibration.shape", None, r"Calibration\.shape is None, not RowSchema"),
-        ("raps", "_calibration.made_for", [], r"Calibration\.made_for is a list, not dict"),
-        ("raps", "_calibration.choosing", 10**9, "1000000000 rows choose"),
+        ("raps", "_calibration.schema.depth", 10**12, r"RowSchema\.depth is 1000000000000"),
+        ("raps", "_calibration.schema", None, r"Calibration\.schema is None, not RowSchema"),
+        ("raps", "_calibration.parameters", [], r"Calibration\.parameters is a list, not dict"),
+        ("raps", "_calibration.n_choosing", 10**9, "1000000000 rows choose"),
         ("lac-by-group", "_calibration.group_names", [], "rows of unknown groups"),
-        ("shortlister", "_n_features", 10**12, r"Shortlister\._n_features is 1000000000000"),
-        ("shortlister", "_n_features", 7, "takes 5 features, but fit saw 7"),
-        ("shortlister", "_scale", 0, r"Shortlister\._scale is 0, not a finite number"),
-        ("shortlister", "_buckets.sizes", [1, 10**9], r"Buckets\.sizes is a list, not a list of"),
-        ("shortlister", "_buckets.sizes", [2, 1], r"Buckets: sizes must grow"),
-        ("shortlister", "_rank_model.depth", 10**12, r"RankModel\.depth is 1000000000000"),
+        ("shortlister", f"{STAGES}.n_features_", 10**12, r"shortlister\.n_features_ is 1000000000"),
+        ("shortlister", f"{STAGES}.n_features_", 7, "takes 5 features, but fit saw 7"),
+        ("shortlister", "temperature_", 0, r"Shortlister\.temperature_ is 0, not a finite number"),
+        ("shortlister", f"{STAGES}.buckets_.sizes", [1, 10**9], r"Buckets\.sizes is a list, not a"),
+        ("shortlister", f"{STAGES}.buckets_.sizes", [2, 1], r"Buckets: sizes must grow"),
+        ("shortlister", f"{STAGES}.rank_model_.depth", 10**12, r"RankModel\.depth is 10000000000"),
         ("path", "_path_calibration.hits", [10**9, 1], "1000000000 hits in"),
         ("path", "_path_calibration.rows", 0, r"PathCalibration\.rows is 0"),
         ("path", "_weights", [0.5], "the network has 2 members"),
@@ -92,15 +101,30 @@ def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, pl
         ("raps", "_calibration.levels", lambda t: t * torch.nan, r"Calibration\.levels is an arr"),
         ("raps", "_calibration.levels", lambda t: t[None], r"of shape \(1, "),
         ("raps", "_calibration.levels", lambda t: t.to(torch.bfloat16), "torch.bfloat16"),
-        ("raps", "_calibration.labels", lambda t: t + 10**12, "a label that is no class"),
-        ("raps", "_calibration.labels", lambda t: t.to(torch.float64), r"Calibration\.labels is"),
-        ("raps", "_calibration.candidates", lambda t: t.flip(0), "candidates must fall"),
+        ("raps", "_calibration.y", lambda t: t + 10**12, "a label that is no class"),
+        ("raps", "_calibration.y", lambda t: t.to(torch.float64), r"Calibration\.y is"),
+        ("raps", "_calibration.thresholds", lambda t: t.flip(0), "thresholds must decrease"),
         ("raps", "_calibration.mean_sizes", lambda t: -1 - t, "a negative mean size"),
         ("lac-by-group", "_calibration.groups", lambda t: t + 5, "rows of unknown groups"),
-        ("shortlister", "_rescorer.neighbours.index", lambda t: t.flip(0), "must be sorted"),
-        ("shortlister", "_rescorer.index", lambda t: t - 9, "a label that is no class"),
-        ("shortlister", "_rescorer.folds", lambda t: t + 9, "a row of no fold"),
-        ("shortlister", "_training_rows.keys", lambda t: t.to(torch.float32), r"TrainingRows\.keys is an array"),
+        (
+            "shortlister",
+            "score_.fitted.rescorer_.neighbours.index",
+            lambda t: t.flip(0),
+            "must be sorted",
+        ),
+        (
+            "shortlister",
+            "score_.fitted.rescorer_.index",
+            lambda t: t - 9,
+            "a label that is no class",
+        ),
+        ("shortlister", "score_.fitted.rescorer_.folds", lambda t: t + 9, "a row of no fold"),
+        (
+            "shortlister",
+            "_training_rows.keys",
+            lambda t: t.to(torch.float32),
+            r"TrainingRows\.keys is an array",
+        ),
         ("linear", "coef_", lambda t: t[:, :-1], "4 columns of coefficients"),
         ("linear", "intercept_", lambda t: t / 0, r"LinearClassifier\.intercept_ is an array"),
     ],
@@ -121,10 +145,10 @@ def test_one_tensor_is_not_copied_many_times(saved, tmp_path):
 
     def change(document):
         kept = document["state"]["fitted"]["of"]["_calibration"]
-        kept["candidates"] = kept["levels"]
+        kept["thresholds"] = kept["levels"]
 
     rewrite(folder, change)
-    with pytest.raises(ModelFileError, match="stands for two values"):
+    with pytest.raises(ModelFileError, match="is used for two values"):
         sl.load(folder)
 
 

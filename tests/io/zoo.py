@@ -34,7 +34,7 @@ class Entry:
 
 def _sets(model, *given, **point):
     sets = model.predict_set(*given, **point)
-    return sets.labels(), sets.guarantee
+    return sets.labels(), str(sets.guarantee)
 
 
 def _scores_only(**point):
@@ -83,6 +83,12 @@ ZOO: dict[str, Entry] = {
     "lac-by-group": Entry(
         lambda: sl.SplitConformal("lac", by="group").fit(SCORES, Y, groups=GROUPS),
         _scores_only(accuracy=0.8, groups=NEW_GROUPS),
+    ),
+    "own-parts": Entry(
+        lambda: sl.ConformalPredictor(
+            sl.conformal.SAPS(randomized=True), sl.conformal.ClassConditional()
+        ).fit(SCORES, Y),
+        _scores_only(accuracy=0.7),
     ),
     "plug-in": Entry(
         lambda: sl.PlugInSelector(sl.Conformal("lac", [0.5, 0.8, 0.95])).fit(SCORES, Y),

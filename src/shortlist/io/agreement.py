@@ -21,16 +21,16 @@ from shortlist.learning.networks import Residual, Stack, Standardize
 from shortlist.predictors import (
     CardinalityPath,
     CardinalitySelector,
+    ConformalPredictor,
     FixedSelector,
-    PlugInSelector,
-    Shortlister,
 )
 from shortlist.predictors.cardinality.fitting import _Members
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.nested import NestedSelector
+from shortlist.predictors.plug_in import PlugInScore
 from shortlist.predictors.shortlister.neighbours import Neighbours
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
+from shortlist.predictors.shortlister.score import ShortlisterScore
 
 
 def check_agreement(one: object) -> None:
@@ -121,23 +121,28 @@ def _fits_family(family: Family, classes: Classes) -> None:
 def _calibration(one: Calibration) -> None:
     rows = len(one.levels)
     need(rows > 0, "Calibration has no rows")
-    need(len(one.labels) == rows, f"Calibration has {len(one.labels)} labels of {rows} rows")
+    need(len(one.y) == rows, f"Calibration has {len(one.y)} labels of {rows} rows")
     need(len(set(one.group_names)) == len(one.group_names), "Calibration repeats a group")
     if one.groups is not None:
         fits = len(one.groups) == rows and within(one.groups, len(one.group_names))
         need(fits, "Calibration has rows of unknown groups")
     given = len(one.mean_sizes)
-    need(len(one.candidates) == given > 0, f"Calibration has {given} mean sizes of its candidates")
-    need((np.diff(one.candidates) < 0).all(), "Calibration: candidates must fall")
+    need(len(one.thresholds) == given > 0, f"Calibration has {given} mean sizes of its thresholds")
+    need((np.diff(one.thresholds) < 0).all(), "Calibration: thresholds must decrease")
     need((one.mean_sizes >= 0).all(), "Calibration has a negative mean size")
-    need(one.choosing is None or one.choosing <= rows, f"Calibration: {one.choosing} rows choose")
-    shape = one.shape
+    need(one.n_choosing <= rows, f"Calibration: {one.n_choosing} rows choose")
+    shape = one.schema
     need(len(shape.lengths) == 2, "RowSchema has not two lengths")
-    need(shape.lengths[0] <= shape.lengths[1] <= shape.depth, "RowSchema has lists beyond its depth")
+    need(
+        shape.lengths[0] <= shape.lengths[1] <= shape.depth, "RowSchema has lists beyond its depth"
+    )
 
 
 def _path_calibration(one: PathCalibration) -> None:
-    need(len(one.weights) == len(one.hits) == len(one.labels), "PathCalibration has lists of other lengths")
+    need(
+        len(one.weights) == len(one.hits) == len(one.labels),
+        "PathCalibration has lists of other lengths",
+    )
     need(max(one.hits) <= one.rows, f"PathCalibration has {max(one.hits)} hits in {one.rows} rows")
 
 
@@ -188,43 +193,47 @@ def _rescorer(one: Rescorer) -> None:
 # Models
 
 
-def _nested(one: NestedSelector) -> None:
-    kept = one._calibration
-    if kept is None:
+def _conformal(one: ConformalPredictor) -> None:
+    calibration, n = one._calibration, one._classes.n
+    score_check = SCORE_CHECKS.get(one.score_.name)
+    if score_check is not None:
+        score_check(one.score_, one._classes)
+    if calibration is None:
         return
-    if not kept.chose_apart:  # Of counted rows the labels are not known.
-        # -1 stands for a label of a class that was not learned.
-        need(
-            within(kept.labels + 1, one._classes.n + 1), "Calibration has a label that is no class"
-        )
-    need(kept.shape.depth <= one._classes.n, f"RowSchema has depth {kept.shape.depth}")
-    strange = set(kept.made_for) - set(one.get_params(deep=False))
-    need(not strange, f"Calibration was made for {str(sorted(map(str, strange)))[:60]}")
+    if not calibration.n_chosen_elsewhere:  # Of counted rows the labels are not known.
+        # -1 stands for a label of an unknown class.
+        need(within(calibration.y + 1, n + 1), "Calibration has a label that is no class")
+    depth = calibration.schema.depth
+    need(depth <= n, f"RowSchema has depth {depth}")
+    strange = set(calibration.parameters) - set(one.get_params(deep=False))
+    need(not strange, f"Calibration has parameters {str(sorted(map(str, strange)))[:60]}")
 
 
-def _shortlister(one: Shortlister) -> None:
-    sizes, rescorer, model = one._buckets.sizes, one._rescorer, one._rank_model
-    n, columns = one._classes.n, one._n_features
+def _shortlister_score(one: ShortlisterScore, classes: Classes) -> None:
+    sizes, rescorer, model = one.buckets_.sizes, one.rescorer_, one.rank_model_
+    n, columns = classes.n, one.n_features_
     need(sizes[-1] <= n, f"Buckets goes up to size {sizes[-1]}, but there are {n} classes")
-    need(one.rescored_ == (rescorer is not None), "rescored_ is not what was learned")
-    need(one.learned_sizes_ == (model is not None), "learned_sizes_ is not what was learned")
-    need(one._dense or one._buckets.outside, "Buckets leaves nothing outside of lists")
-    need(not (one._dense and one._outside), "_outside is for lists of candidates")
+    need(one.dense_ or one.buckets_.outside, "Buckets has no mass outside of the candidates")
+    need(not (one.dense_ and one.outside_), "outside_ is for candidates")
     if rescorer is not None:
-        found = len(rescorer.network.standardize.mean)
-        need(found == columns, f"Rescorer takes {found} features, but fit saw {columns}")
+        given = len(rescorer.network.standardize.mean)
+        need(given == columns, f"Rescorer takes {given} features, but fit saw {columns}")
         need(rescorer.n_classes == n, f"Rescorer knows {rescorer.n_classes} of {n} classes")
         outputs = rescorer.network.stack.weights[-1].shape[2]
-        need(outputs == n + int(not one._dense), f"Rescorer has {outputs} outputs")
+        need(outputs == n + int(not one.dense_), f"Rescorer has {outputs} outputs")
     if model is not None:
         need(model.buckets.sizes == sizes, "RankModel has other sizes than the model")
-        need(model.buckets.outside == one._buckets.outside, "RankModel has other buckets")
-        found = len(model.network.standardize.mean)
+        need(model.buckets.outside == one.buckets_.outside, "RankModel has other buckets")
+        given = len(model.network.standardize.mean)
         wanted = (columns or 0) + 2 * model.depth
-        need(found == wanted, f"RankModel takes {found} inputs, but there are {wanted}")
+        need(given == wanted, f"RankModel takes {given} inputs, but there are {wanted}")
 
 
-def _with_family(one: FixedSelector | PlugInSelector) -> None:
+def _plug_in_score(one: PlugInScore, classes: Classes) -> None:
+    _fits_family(one.family_, classes)
+
+
+def _with_family(one: FixedSelector) -> None:
     _fits_family(one.family_, one._classes)
 
 
@@ -247,7 +256,9 @@ def _choosing(one: CardinalitySelector | CardinalityPath) -> None:
         need(any(True for _ in network.state_dict()), "the network has no weights")
     judged = getattr(one, "_path_calibration", None)
     if judged is not None:
-        need(list(judged.weights) == one._weights, "PathCalibration has other weights than the path")
+        need(
+            list(judged.weights) == one._weights, "PathCalibration has other weights than the path"
+        )
 
 
 def _linear(one: LinearClassifier) -> None:
@@ -299,11 +310,14 @@ CHECKS: Mapping[type, Callable[..., None]] = {
     Rescorer: _rescorer,
 }
 """What is checked as soon as an object is made."""
+SCORE_CHECKS: Mapping[str, Callable[..., None]] = {
+    "shortlister": _shortlister_score,
+    "plug-in": _plug_in_score,
+}
+"""What is checked of a fitted score, with the classes of its model."""
 MODEL_CHECKS: Mapping[type, Callable[..., None]] = {
-    NestedSelector: _nested,
-    Shortlister: _shortlister,
+    ConformalPredictor: _conformal,
     FixedSelector: _with_family,
-    PlugInSelector: _with_family,
     CardinalitySelector: _choosing,
     CardinalityPath: _choosing,
     LinearClassifier: _linear,

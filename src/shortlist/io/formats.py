@@ -20,20 +20,31 @@ from shortlist._utils.labels import Classes
 from shortlist._utils.warnings import warn
 from shortlist.conformal import Conformal, DenisHebiri
 from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibrators import Calibrator
 from shortlist.conformal.path_calibration import PathCalibration
-from shortlist.conformal.scores import ConformalScore
+from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import cost_table
 from shortlist.families import Threshold, TopK
 from shortlist.io.agreement import check_agreement, check_model
 from shortlist.io.fields import PLAIN, Field
-from shortlist.io.persistence import Kind, ModelFileError
+from shortlist.io.persistence import ModelFileError
+from shortlist.io.saved_scores import (
+    SavedCalibrator,
+    SavedScore,
+    pack_calibrator,
+    pack_score,
+    unpack_calibrator,
+    unpack_score,
+)
 from shortlist.io.state import FITTED_FIELDS, OBJECT_FIELDS, OPTIONAL_FIELDS, PARAMETERS
+from shortlist.io.values import Kind
 from shortlist.learning.linear import LinearClassifier
 from shortlist.learning.networks import Residual, Stack, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors import (
     CardinalityPath,
     CardinalitySelector,
+    ConformalPredictor,
     FixedSelector,
     PlugInSelector,
     Shortlister,
@@ -41,10 +52,10 @@ from shortlist.predictors import (
 from shortlist.predictors.cardinality.fitting import _Members
 from shortlist.predictors.cardinality.inputs import SelectorInputs
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.conformal import SplitConformal
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
+from shortlist.predictors.split_conformal import SplitConformal
 from shortlist.predictors.training_rows import TrainingRows
 
 Fields: TypeAlias = Mapping[str, object]
@@ -52,6 +63,7 @@ Fields: TypeAlias = Mapping[str, object]
 
 MODELS = (
     Shortlister,
+    ConformalPredictor,
     SplitConformal,
     PlugInSelector,
     FixedSelector,
@@ -91,10 +103,12 @@ def _model(cls: type) -> Kind:
         fitted |= {name: getattr(model, name) for name in OPTIONAL_FIELDS if hasattr(model, name)}
         if cls is ShortlistClassifier and not isinstance(fitted["estimator_"], LinearClassifier):
             fitted["estimator_"] = None  # in a file of its own
-        kept = fitted.get("_calibration")
-        if isinstance(kept, Calibration) and "cost" in kept.made_for:
-            made_for = {**kept.made_for, "cost": parameters["cost"]}
-            fitted["_calibration"] = replace(kept, made_for=made_for)
+        if "score_" in fitted:
+            fitted["score_"] = pack_score(model.score_, _parameter, parameters)
+        calibration = fitted.get("_calibration")
+        if isinstance(calibration, Calibration) and "cost" in calibration.parameters:
+            parameters_then = {**calibration.parameters, "cost": parameters["cost"]}
+            fitted["_calibration"] = replace(calibration, parameters=parameters_then)
         return {"parameters": parameters, "fitted": fitted}
 
     def make(state: Fields) -> object:
@@ -122,7 +136,11 @@ def _model(cls: type) -> Kind:
 def _parameter(model: BaseEstimator, name: str, value: object) -> object:
     """A parameter as it can be written."""
     if isinstance(value, np.random.RandomState):
-        return None  # where it stands is nobody's business any more
+        return None  # The state of a generator is not saved.
+    if isinstance(value, ConformityScore):
+        return pack_score(value, _parameter)
+    if isinstance(value, Calibrator):
+        return pack_calibrator(value)
     if name == "cost" and callable(value):
         return _cost_table(model, value)
     if name == "loss" and isinstance(value, nn.Module) and type(value) not in _LOSSES:
@@ -187,20 +205,22 @@ def _conformal(cls: type, *names: str) -> Kind:
     def take(family: Conformal | DenisHebiri) -> Fields:
         found: dict[str, object] = {n: getattr(family, n) for n in names}
         if family.thresholds is not None:
-            found |= {"thresholds": family.thresholds, "scored": family._scored}
+            fitted = ("thresholds", "score_type_", "scale_")
+            found |= {name: getattr(family, name) for name in fitted}
         return found
 
     def make(state: Fields) -> object:
         family = cls(**{n: state[n] for n in names})
         if "thresholds" in state:
-            family.thresholds, family._scored = state["thresholds"], state["scored"]
+            family.thresholds = state["thresholds"]
+            family.score_type_, family.scale_ = state["score_type_"], state["scale_"]
         return family
 
     return Kind(cls, take, make)
 
 
 def _make_rescorer(state: Fields) -> Rescorer:
-    known = ("network", "kind", "folds", "index", "n_classes", "history", "seed")
+    known = ("network", "folds", "index", "n_classes", "history", "seed")
     model = Rescorer(**{name: state[name] for name in known})  # type: ignore[arg-type]
     model.neighbours, model.pool = state["neighbours"], state["pool"]  # type: ignore[assignment]
     model.network.requires_grad_(False)
@@ -274,23 +294,30 @@ _KINDS: dict[str, Kind] = {
     "Threshold": _plain(Threshold, "thresholds"),
     "Conformal": _conformal(Conformal, "score", "levels", "penalty", "k_reg"),
     "DenisHebiri": _conformal(DenisHebiri, "mean_sizes"),
-    "ConformalScore": _plain(
-        ConformalScore, "name", "kind", "scale", "penalty", "k_reg", "randomized", "seed"
+    "SavedScore": Kind(
+        SavedScore,
+        _named("name", "parameters", "fitted"),
+        lambda s: unpack_score(SavedScore(**s)),  # type: ignore[arg-type]
+    ),
+    "SavedCalibrator": Kind(
+        SavedCalibrator,
+        _named("name", "parameters"),
+        lambda s: unpack_calibrator(SavedCalibrator(**s)),  # type: ignore[arg-type]
     ),
     "RowSchema": _plain(RowSchema, "dense", "depth", "lengths", "precision"),
     "Calibration": _plain(
         Calibration,
         "levels",
-        "labels",
+        "y",
         "groups",
         "group_names",
-        "candidates",
+        "thresholds",
         "mean_sizes",
-        "made_for",
-        "shape",
-        "out_of",
-        "choosing",
-        "chose_apart",
+        "parameters",
+        "schema",
+        "n_given",
+        "n_choosing",
+        "n_chosen_elsewhere",
         "exhaustive",
     ),
     "PathCalibration": _plain(PathCalibration, "weights", "rows", "hits", "labels"),
@@ -307,7 +334,6 @@ _KINDS: dict[str, Kind] = {
         Rescorer,
         _named(
             "network",
-            "kind",
             "folds",
             "index",
             "n_classes",
@@ -332,7 +358,7 @@ _KINDS: dict[str, Kind] = {
     "Stack": Kind(
         Stack,
         lambda s: {"weights": list(s.weights), "biases": list(s.biases), "dropouts": s.dropouts},
-        lambda s: Stack.of(**s),  # type: ignore[arg-type]
+        lambda s: Stack.from_weights(**s),  # type: ignore[arg-type]
     ),
     "Residual": Kind(
         Residual,
@@ -349,7 +375,7 @@ _KINDS: dict[str, Kind] = {
         lambda s: _Members(s["networks"]).eval(),  # type: ignore[arg-type]
     ),
     **{
-        cls.__name__: _plain(cls, "kind", parameter, "reduction", "validate")
+        cls.__name__: _plain(cls, "loss", parameter, "reduction", "validate")
         for cls, parameter in _LOSSES.items()
     },
 }

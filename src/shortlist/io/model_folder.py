@@ -1,10 +1,9 @@
-"""How the files of a model get into its folder, whoever else writes to it or reads from it.
+"""Write the files of a model into its folder, while others write to it or read from it.
 
-A new folder is written aside and moved into place. In a folder that is there, every save gives
-its files names that no other save uses, and then puts its manifest, `model.json`, in the place of
-the old one. The staging directory is the journal of this: it holds the new manifest until it is
-in place, and a copy of the old one. Whoever finds it abandoned can tell by it which files to
-remove.
+A new folder is written aside and moved into place. In a folder that exists, every save gives its
+files names that no other save uses, and then replaces the manifest, `model.json`. The staging
+directory is a journal: it contains the new manifest until that is in place, and a copy of the old
+one. A later save that finds it abandoned knows from it which files to remove.
 """
 
 from __future__ import annotations
@@ -31,19 +30,26 @@ from shortlist._utils.staging import (
 
 FORMAT = "shortlist model"
 MODEL = "model.json"
+WEIGHTS, ESTIMATOR = "weights.safetensors", "estimator.skops"
+OWN_FILES = {
+    name: re.compile(r"(-[0-9a-f]{12})?".join(map(re.escape, os.path.splitext(name))))
+    for name in (WEIGHTS, ESTIMATOR)
+}
+"""The only files that a model has besides its manifest, and how a save may name them."""
 REPLACED = "replaced.json"
 Describe = Callable[[Mapping[str, str]], bytes]
-"""Makes the manifest of a model whose files have these names."""
+"""A function that makes the manifest of a model whose files have these names."""
 
 
 def write_folder(
     folder: Path, files: Mapping[str, bytes], describe: Describe, *, overwrite: bool
 ) -> None:
-    """Write a model's files and its manifest to a folder, in place of the model that is there.
+    """Write a model's files and its manifest to a folder, and replace the model that is there.
 
     Parameters
     ----------
     folder : Path
+        Where the model goes.
     files : mapping of str to bytes
         The content of each file.
     describe : callable
@@ -56,26 +62,29 @@ def write_folder(
     FileExistsError
         If a model is there and `overwrite` is false, or if something else is there.
     """
+    if folder.is_symlink() and not folder.exists():
+        raise FileExistsError(
+            f"{os.fspath(folder)!r} is a link to a folder that does not exist; name another"
+        )
     if folder.exists() and not overwrite:
-        raise _in_the_way(folder)
+        raise _exists(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder.parent, folder.name, SAVING)
     if not folder.exists() and _create(folder, files, describe):
         return
     if not overwrite:  # Another saver was faster.
-        raise _in_the_way(folder)
+        raise _exists(folder)
     _replace(folder, files, describe)
 
 
-def _in_the_way(folder: Path) -> FileExistsError:
+def _exists(folder: Path) -> FileExistsError:
     return FileExistsError(
-        f"there is something at {os.fspath(folder)!r} already; name another folder, or say "
-        "overwrite=True"
+        f"{os.fspath(folder)!r} exists already; name another folder, or use overwrite=True"
     )
 
 
 def _create(folder: Path, files: Mapping[str, bytes], describe: Describe) -> bool:
-    """Write a new folder; false if there is one by the time that it is written."""
+    """Write a new folder; return false if another process creates it first."""
     with staging(folder.parent, folder.name, SAVING) as aside:
         for name, data in files.items():
             write_synced(aside / name, data)
@@ -92,6 +101,7 @@ def _create(folder: Path, files: Mapping[str, bytes], describe: Describe) -> boo
 
 
 def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> None:
+    """Write the model into a folder that exists."""
     settle = partial(_settle, folder)
     with locked(folder):
         sweep(folder, MODEL, SAVING, settle)
@@ -102,7 +112,7 @@ def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> No
             settle(journal)
 
     with staging(folder, MODEL, SAVING, settle_locked) as aside:
-        # A name that an earlier save used might be removed by whoever replaces that one.
+        # The saver that replaces an earlier model may still remove a name of that model.
         token = secrets.token_hex(6)
         names = {name: f"-{token}".join(os.path.splitext(name)) for name in files}
         for name, data in files.items():
@@ -113,7 +123,7 @@ def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> No
 
 
 def _switch(folder: Path, aside: Path, names: list[str]) -> None:
-    """Put the new manifest in the place of the old one, its files first."""
+    """Move the new files into the folder, and then replace the manifest."""
     for name in names:
         os.rename(aside / name, folder / name)
     sync_directory(folder)
@@ -128,18 +138,19 @@ def _settle(folder: Path, journal: Path) -> None:
     """Remove the files of a save that did not succeed, or of the model that it replaced."""
     current = _listed(folder / MODEL)
     if current is None:
-        return  # Nobody knows which files are in use.
+        return  # It is unknown which files are in use.
     others = (_listed(journal / name) or set() for name in (MODEL, REPLACED))
     try:
         for name in set().union(*others) - current:
-            (folder / name).unlink(missing_ok=True)
+            if not (folder / name).is_dir():  # A directory of that name is not the model's.
+                (folder / name).unlink(missing_ok=True)
     except OSError:
-        return  # Windows removes no file that is read; the journal stays for the next save.
+        return  # Windows does not remove a file that is read. The next save does it.
     remove_tree(journal)
 
 
 def _listed(manifest: Path) -> set[str] | None:
-    """Names of the files that a manifest lists as the model's own; None if it is none of ours."""
+    """Return the names of the files that a manifest lists; None if it is not a model's."""
     try:
         document = json.loads(manifest.read_bytes())
     except FileNotFoundError:
@@ -153,29 +164,51 @@ def _listed(manifest: Path) -> set[str] | None:
     return {
         entry["file"]
         for name, entry in entries
-        if isinstance(entry, dict) and _is_own(name, entry.get("file"))
+        if isinstance(entry, dict) and is_own_file(name, entry.get("file"))
     }
 
 
-def _is_own(name: str, file: object) -> bool:
-    """Whether a save gives such a name to the file `name`: a manifest may list anything."""
-    stem, ending = map(re.escape, os.path.splitext(name))
-    pattern = rf"{stem}(-[0-9a-f]{{12}})?{ending}"
-    plain = name not in ("", ".", "..", MODEL) and Path(name).name == name
-    return plain and isinstance(file, str) and re.fullmatch(pattern, file) is not None
+def is_own_file(name: str, file: object) -> bool:
+    """Return whether `save` gives a file this name. A manifest may list anything.
+
+    Parameters
+    ----------
+    name : str
+        The key of the file in the manifest.
+    file : object
+        Its name in the folder.
+
+    Returns
+    -------
+    bool
+        Whether both are names that `save` writes.
+
+    Examples
+    --------
+    >>> is_own_file("weights.safetensors", "weights-0123456789ab.safetensors")
+    True
+    >>> is_own_file(".env", ".env")
+    False
+    """
+    pattern = OWN_FILES.get(name)
+    return pattern is not None and isinstance(file, str) and pattern.fullmatch(file) is not None
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Raise unless the folder holds a model of ours, even a damaged one, or nothing."""
+    """Raise unless the folder contains a model, even a damaged one, or nothing."""
     if (folder / MODEL).is_file():
         try:
             document = json.loads((folder / MODEL).read_bytes())
         except (ValueError, RecursionError):
-            return
-        if isinstance(document, dict) and document.get("format") == FORMAT:
-            return
+            # A damaged manifest is a model's if the model's files are beside it.
+            names = os.listdir(folder)
+            if any(pattern.fullmatch(name) for pattern in OWN_FILES.values() for name in names):
+                return
+        else:
+            if isinstance(document, dict) and document.get("format") == FORMAT:
+                return
     elif folder.is_dir() and all(is_staging(name) for name in os.listdir(folder)):
         return
     raise FileExistsError(
-        f"{os.fspath(folder)!r} is no folder of a model, and is left alone; name another"
+        f"{os.fspath(folder)!r} is not the folder of a model, and is left unchanged; name another"
     )

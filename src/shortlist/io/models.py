@@ -13,11 +13,10 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from shortlist.io.estimators import dump_estimator, load_estimator
+from shortlist.io.fields import PLAIN, TEXT, Field, listed
 from shortlist.io.formats import FITTED, KINDS, is_fitted
+from shortlist.io.model_folder import ESTIMATOR, WEIGHTS
 from shortlist.io.persistence import (
-    WEIGHTS,
-    Decoder,
-    Encoder,
     ModelFileError,
     pack,
     read_model,
@@ -25,13 +24,29 @@ from shortlist.io.persistence import (
     write_model,
 )
 from shortlist.io.trusted_types import check_trusted
+from shortlist.io.values import Decoder, Encoder
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.classifier import ShortlistClassifier
 from shortlist.predictors.training_rows import TrainingRows
 
+NAMED = Field(
+    "a mapping of names to numbers or texts",
+    lambda value: isinstance(value, dict) and all(map(PLAIN.fits, value.values())),
+)
+OPTIONAL = ("estimator", "method")
+DESCRIPTION = {
+    "type": TEXT,
+    "library_version": TEXT,
+    "parameters": NAMED,
+    "classes": listed(TEXT),
+    "guarantee": TEXT,
+    "data": NAMED,
+    "estimator": TEXT,
+    "method": TEXT,
+}
+"""What a model says of itself."""
 Model: TypeAlias = SetPredictor | ShortlistClassifier | LinearClassifier
-ESTIMATOR = "estimator.skops"
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -59,8 +74,8 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     >>> with TemporaryDirectory() as folder:
     ...     _ = model.save(f"{folder}/model")
     ...     again = sl.load(f"{folder}/model")
-    >>> again.predict_set(data.posterior[:1]).guarantee
-    'accuracy >= 0.95 guaranteed by 1,500 calibration rows'
+    >>> print(again.predict_set(data.posterior[:1]).guarantee)
+    accuracy >= 0.95 guaranteed by 1,500 calibration rows
     """
     if type(model) not in FITTED:
         known = ", ".join(cls.__name__ for cls in FITTED)
@@ -128,6 +143,9 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
     """
     try:
         document, files = read_model(path)
+        for name, field in DESCRIPTION.items():
+            if name in document or name not in OPTIONAL:
+                field.check(name, document.get(name))
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)!r} cannot be loaded: {error}") from error
     known = {key: value for key, value in document.items() if key not in ("state", "files")}

@@ -1,105 +1,101 @@
-"""Sets that go out to files: Parquet, CSV or JSON lines, a block of rows after the other."""
+"""Files of prediction sets: Parquet, CSV or JSON lines, written block by block."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.arrays import row_blocks
 from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.blocks import row_blocks
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STANDARD = "-"
+SetsWriter: TypeAlias = Callable[[PredictionSets, int], None]
+"""Writes sets, the first of which is that of the row with the given number."""
+
+STDOUT = "-"
 ENDINGS_OUT = (".parquet", ".csv", ".jsonl")
 
 
-class Writer(Protocol):
-    def __call__(self, sets: PredictionSets, first: int) -> None: ...
-
-
 def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[str, ...]) -> None:
-    """Raise if a file cannot, or may not, be written."""
+    """Raise if a file cannot be written, or exists and must not be replaced."""
     text = os.fspath(path)
-    if text == STANDARD:
+    if text == STDOUT:
         return
     file = Path(text)
     if file.suffix not in endings:
-        raise ValueError(
-            f"{file.name}: the format is told by the ending, which is one of: {', '.join(endings)}"
-        )
+        raise ValueError(f"{file.name}: the name must end in one of: {', '.join(endings)}")
     if file.exists() and not force:
-        raise FileExistsError(f"there is a file at {text!r} already; say --force to replace it")
+        raise FileExistsError(f"the file {text!r} exists; say --force to replace it")
     check_folder(file)
 
 
 def check_folder(path: Path) -> None:
-    """Raise if nothing can be written there: before the work, not after."""
-    above = path.absolute().parent
-    while not above.exists():  # missing folders are made
-        above = above.parent
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        reason = "may not be written to" if above.is_dir() else "is no folder"
-        raise OSError(f"nothing can be written to {str(path)!r}: {str(above)!r} {reason}")
+    """Raise if nothing can be written to a path, before any work is done."""
+    parent = path.absolute().parent
+    while not parent.exists():  # Missing folders are created when the file is written.
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        reason = "is not writable" if parent.is_dir() else "is not a folder"
+        raise OSError(f"nothing can be written to {str(path)!r}: {str(parent)!r} {reason}")
 
 
 @contextmanager
-def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[Writer]:
-    """A function that takes sets, block by block, and writes them; the file is whole or absent.
+def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[SetsWriter]:
+    """Yield a function that writes sets block by block. The file is complete or absent.
 
-    Columns: `row`, `size`, `labels` (a list; in CSV a JSON list). The guarantee is kept in the
-    metadata of Parquet.
+    The columns are `row`, `size` and `labels` (a list; in CSV a JSON list). Parquet has the
+    guarantee in its metadata.
     """
     text = os.fspath(path)
-    if text == STANDARD:
-        yield lambda sets, first: _lines(sets, first, sys.stdout)
+    if text == STDOUT:
+        yield lambda sets, first: _write_json_lines(sets, first, sys.stdout)
         sys.stdout.flush()
         return
-    with atomic_write(text) as aside:
+    with atomic_write(text) as temporary:
         if Path(text).suffix == ".parquet":
-            with _parquet_writer(aside, guarantee) as write:
+            with _parquet_writer(temporary, guarantee) as write:
                 yield write
             return
-        with aside.open("w", encoding="utf-8", newline="") as file:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
             if Path(text).suffix == ".jsonl":
-                yield lambda sets, first: _lines(sets, first, file)
+                yield lambda sets, first: _write_json_lines(sets, first, file)
             else:
                 file.write("row,size,labels\n")
-                yield lambda sets, first: _cells(sets, first, file)
+                yield lambda sets, first: _write_csv(sets, first, file)
 
 
-def _records(sets: PredictionSets, first: int) -> Iterator[tuple[int, list[object]]]:
+def _labels_by_row(sets: PredictionSets, first: int) -> Iterator[tuple[int, list[object]]]:
     for rows in row_blocks(len(sets), 100):
         for i, labels in enumerate(sets[rows].labels(), start=first + rows.start):
             yield i, [v.item() if isinstance(v, np.generic) else v for v in labels]
 
 
-def _lines(sets: PredictionSets, first: int, file: object) -> None:
-    for row, labels in _records(sets, first):
+def _write_json_lines(sets: PredictionSets, first: int, file: TextIO) -> None:
+    for row, labels in _labels_by_row(sets, first):
         record = {"row": row, "size": len(labels), "labels": labels}
-        print(json.dumps(record, ensure_ascii=False, default=str), file=file)  # type: ignore[call-overload]
+        print(json.dumps(record, ensure_ascii=False, default=str), file=file)
 
 
-def _cells(sets: PredictionSets, first: int, file: object) -> None:
-    import csv
-
-    writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
-    for row, labels in _records(sets, first):
+def _write_csv(sets: PredictionSets, first: int, file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    for row, labels in _labels_by_row(sets, first):
         writer.writerow([row, len(labels), json.dumps(labels, ensure_ascii=False, default=str)])
 
 
 def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
-    """Sets as a table: the number of each row, its size and its labels."""
+    """Return an Arrow table with the number, the size and the labels of each row."""
     import pyarrow as pa
 
     sizes = np.asarray(sets.sizes, dtype=np.int64)
@@ -118,20 +114,20 @@ def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
 
 
 @contextmanager
-def _parquet_writer(path: Path, guarantee: str) -> Iterator[Writer]:
+def _parquet_writer(path: Path, guarantee: str) -> Iterator[SetsWriter]:
     from pyarrow import parquet
 
-    opened: list[parquet.ParquetWriter] = []
+    writers: list[parquet.ParquetWriter] = []  # Opened by the first block, which has the schema.
 
     def write(sets: PredictionSets, first: int) -> None:
         table = sets_table(sets, np.arange(first, first + len(sets)))
-        if not opened:
+        if not writers:
             schema = table.schema.with_metadata({"guarantee": guarantee})
-            opened.append(parquet.ParquetWriter(path, schema))
-        opened[0].write_table(table.cast(opened[0].schema))
+            writers.append(parquet.ParquetWriter(path, schema))
+        writers[0].write_table(table.cast(writers[0].schema))
 
     try:
         yield write
     finally:
-        for one in opened:
-            one.close()
+        for writer in writers:
+            writer.close()

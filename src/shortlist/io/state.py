@@ -11,8 +11,9 @@ from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
 from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibrators import Calibrator
 from shortlist.conformal.path_calibration import PathCalibration
-from shortlist.conformal.scores import NAMES, ConformalScore
+from shortlist.conformal.scores import ConformityScore
 from shortlist.families import Threshold, TopK
 from shortlist.io.fields import (
     ANYTHING,
@@ -90,7 +91,8 @@ PARAMETERS: Fields = {
     "on_unreachable": choice("raise", "all"),
     "rescore": SWITCH,
     "learn_sizes": SWITCH,
-    "score": choice(*NAMES),
+    "score": TEXT | of(ConformityScore),
+    "calibrator": of(Calibrator) | NOTHING,
     "score_type": KIND | choice("auto"),
     "randomized": FLAG,
     "temperature": SCALE | choice("auto") | NOTHING,
@@ -117,11 +119,33 @@ _PREDICTOR: Fields = {
     "score_type_": KIND,
     "_training_rows": of(TrainingRows) | NOTHING,
 }
-_NESTED: Fields = {
+_CONFORMAL: Fields = {
     **_PREDICTOR,
+    "score_": of(ConformityScore),
+    "temperature_": SCALE,
     "_calibration": of(Calibration) | NOTHING,
     "_feature_names": listed(TEXT) | NOTHING,
 }
+SCORE_FIELDS: Mapping[str, Fields] = {
+    "lac": {},
+    "aps": {},
+    "raps": {"penalty_": WEIGHT, "k_reg_": whole()},
+    "saps": {"penalty_": WEIGHT},
+    "topk": {},
+    "margin": {},
+    "plug-in": {"family_": FAMILY},
+    "shortlister": {
+        "history_": of(dict),
+        "rescorer_": of(Rescorer) | NOTHING,
+        "rank_model_": of(RankModel) | NOTHING,
+        "buckets_": of(Buckets),
+        "dense_": FLAG,
+        "outside_": Field("a fraction below 1", lambda v: SHARE.fits(v) and v != 1),
+        "n_features_": COUNT | NOTHING,
+        "wide_features_": FLAG,
+    },
+}
+"""What the scores of this package learn."""
 _CHOOSING: Fields = {
     **_PREDICTOR,
     "family_": FAMILY,
@@ -131,30 +155,10 @@ _CHOOSING: Fields = {
     "_network": of(nn.Sequential, _Members) | NOTHING,
 }
 FITTED_FIELDS: Mapping[str, Fields] = {
-    "Shortlister": {
-        **_NESTED,
-        "temperature_": SCALE,
-        "history_": of(dict),
-        "rescored_": FLAG,
-        "learned_sizes_": FLAG,
-        "_rescorer": of(Rescorer) | NOTHING,
-        "_rank_model": of(RankModel) | NOTHING,
-        "_buckets": of(Buckets),
-        "_kind": KIND,
-        "_scale": SCALE,
-        "_dense": FLAG,
-        "_outside": Field("a share below 1", lambda v: SHARE.fits(v) and v != 1),
-        "_n_features": COUNT | NOTHING,
-        "_wide_features": FLAG,
-    },
-    "SplitConformal": {**_NESTED, "score_": of(ConformalScore)},
-    "PlugInSelector": {
-        **_NESTED,
-        "family_": FAMILY,
-        "_family_met_data": FLAG,
-        "temperature_": SCALE,
-        "_kind": KIND,
-    },
+    "Shortlister": _CONFORMAL,
+    "ConformalPredictor": _CONFORMAL,
+    "SplitConformal": _CONFORMAL,
+    "PlugInSelector": _CONFORMAL,
     "FixedSelector": {**_PREDICTOR, "family_": FAMILY},
     "CardinalitySelector": _CHOOSING,
     "CardinalityPath": {**_CHOOSING, "_path_calibration": of(PathCalibration) | NOTHING},
@@ -179,33 +183,28 @@ OPTIONAL_FIELDS: Fields = {
 }
 """Attributes that are there only if X, or the scores, had named columns."""
 _THRESHOLDS = listed(LEVEL, 1)
-_LOSS: Fields = {"kind": TEXT, "q": number(), "rho": number(), "reduction": TEXT, "validate": FLAG}
+_LOSS: Fields = {"loss": TEXT, "q": number(), "rho": number(), "reduction": TEXT, "validate": FLAG}
 OBJECT_FIELDS: Mapping[str, Fields] = {
     "Classes": {"n": COUNT, "values": LABELS | listed(LABEL, 1) | NOTHING},
     "TopK": {"sizes": listed(COUNT, 1)},
     "Threshold": {"thresholds": listed(number(), 1)},
     "Conformal": {
-        "score": choice(*NAMES),
+        "score": TEXT,
         "levels": listed(SHARE, 1),
         "penalty": WEIGHT,
         "k_reg": whole(),
         "thresholds": _THRESHOLDS,
-        "scored": of(ConformalScore),
+        "score_type_": KIND,
+        "scale_": SCALE,
     },
     "DenisHebiri": {
         "mean_sizes": listed(number(1), 1),
         "thresholds": _THRESHOLDS,
-        "scored": of(ConformalScore),
+        "score_type_": KIND,
+        "scale_": SCALE,
     },
-    "ConformalScore": {
-        "name": choice(*NAMES),
-        "kind": KIND,
-        "scale": SCALE,
-        "penalty": WEIGHT,
-        "k_reg": whole(),
-        "randomized": FLAG,
-        "seed": SEED,
-    },
+    "SavedScore": {"name": TEXT, "parameters": of(dict), "fitted": of(dict)},
+    "SavedCalibrator": {"name": TEXT, "parameters": of(dict)},
     "RowSchema": {
         "dense": FLAG,
         "depth": COUNT,
@@ -214,16 +213,16 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
     },
     "Calibration": {
         "levels": array("f", 1, finite=False),
-        "labels": array("i", 1),
+        "y": array("i", 1),
         "groups": array("i", 1) | NOTHING,
         "group_names": listed(LABEL),
-        "candidates": array("f", 1, finite=False),
+        "thresholds": array("f", 1, finite=False),
         "mean_sizes": array("f", 1),
-        "made_for": of(dict),
-        "shape": of(RowSchema),
-        "out_of": whole(0, 2**53) | NOTHING,
-        "choosing": whole(0, 2**53) | NOTHING,
-        "chose_apart": whole(0, 2**53),
+        "parameters": of(dict),
+        "schema": of(RowSchema),
+        "n_given": whole(0, 2**53) | NOTHING,
+        "n_choosing": whole(0, 2**53),
+        "n_chosen_elsewhere": whole(0, 2**53),
         "exhaustive": FLAG,
     },
     "PathCalibration": {
@@ -255,7 +254,6 @@ OBJECT_FIELDS: Mapping[str, Fields] = {
     },
     "Rescorer": {
         "network": of(Residual),
-        "kind": KIND,
         "folds": tensor("i", 1),
         "index": tensor("i", 1),
         "n_classes": COUNT,

@@ -1,8 +1,8 @@
-"""Which types a saved scikit-learn classifier may be made of.
+"""The types that a saved scikit-learn classifier may be made of.
 
 skops makes every type that it is told to trust, by whichever of its loaders the file names: a
 trusted class can be called with arguments of the file's choice. So each loader has its own list
-here, of exact names, and whatever is not on it is refused. A module's name alone trusts nothing.
+here, of exact names, and everything else is refused. The name of a module alone trusts nothing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,39 @@ from types import ModuleType
 import numpy as np
 from scipy import special
 from sklearn import metrics
-from sklearn.cluster import Birch
-from sklearn.ensemble import IsolationForest
 from sklearn.feature_selection import chi2, f_classif, mutual_info_classif
-from sklearn.neighbors import BallTree, KDTree, KernelDensity
-from sklearn.svm import SVR, NuSVR, OneClassSVM
+from sklearn.neighbors import BallTree, KDTree
 from sklearn.utils import Bunch, all_estimators
 
-UNCHECKED = (Birch, IsolationForest, KernelDensity, NuSVR, OneClassSVM, SVR)
-"""Estimators that no classifier is made of, and whose fitted arrays are not checked before
-compiled code reads them."""
+ESTIMATORS = frozenset({
+    "AdaBoostClassifier", "BaggingClassifier", "BernoulliNB", "BernoulliRBM", "Binarizer",
+    "CalibratedClassifierCV", "CategoricalNB", "ColumnTransformer", "ComplementNB",
+    "CountVectorizer", "DecisionTreeClassifier", "DecisionTreeRegressor", "DummyClassifier",
+    "EmpiricalCovariance", "ExtraTreeClassifier", "ExtraTreesClassifier", "FactorAnalysis",
+    "FastICA", "FeatureUnion", "FixedThresholdClassifier", "FrozenEstimator",
+    "FunctionTransformer", "GaussianNB", "GaussianProcessClassifier",
+    "GaussianRandomProjection", "GenericUnivariateSelect", "GradientBoostingClassifier",
+    "GridSearchCV", "HistGradientBoostingClassifier", "IncrementalPCA", "IsotonicRegression",
+    "KBinsDiscretizer", "KNNImputer", "KNeighborsClassifier", "KernelCenterer", "KernelPCA",
+    "LabelBinarizer", "LabelEncoder", "LedoitWolf", "LinearDiscriminantAnalysis", "LinearSVC",
+    "LogisticRegression", "LogisticRegressionCV", "MLPClassifier", "MaxAbsScaler",
+    "MinMaxScaler", "MissingIndicator", "MultinomialNB", "NearestCentroid",
+    "NeighborhoodComponentsAnalysis", "Normalizer", "NuSVC", "Nystroem", "OAS", "OneHotEncoder",
+    "OneVsOneClassifier", "OneVsRestClassifier", "OrdinalEncoder", "PCA",
+    "PassiveAggressiveClassifier", "Perceptron", "Pipeline", "PolynomialFeatures",
+    "PowerTransformer", "QuadraticDiscriminantAnalysis", "QuantileTransformer", "RBFSampler",
+    "RFE", "RFECV", "RadiusNeighborsClassifier", "RandomForestClassifier", "RandomizedSearchCV",
+    "RidgeClassifier", "RidgeClassifierCV", "RobustScaler", "SGDClassifier", "SVC", "SelectFdr",
+    "SelectFpr", "SelectFromModel", "SelectFwe", "SelectKBest", "SelectPercentile",
+    "SelfTrainingClassifier", "SequentialFeatureSelector", "ShrunkCovariance", "SimpleImputer",
+    "SkewedChi2Sampler", "StackingClassifier", "StandardScaler", "TargetEncoder",
+    "TfidfTransformer", "TfidfVectorizer", "TruncatedSVD", "TunedThresholdClassifierCV",
+    "VarianceThreshold", "VotingClassifier",
+})  # fmt: skip
+"""Estimators of scikit-learn that are loaded unasked. `fitted_estimators` checks those whose
+compiled code trusts their fitted arrays; the others compute with numpy, which checks shapes."""
 HELPERS: Mapping[str, tuple[str, ...]] = {
-    "sklearn.calibration": ("_CalibratedClassifier", "_SigmoidCalibration"),
+    "sklearn.calibration": ("_CalibratedClassifier", "_SigmoidCalibration", "_TemperatureScaling"),
     "sklearn.multiclass": ("_ConstantPredictor",),
     "sklearn.ensemble._hist_gradient_boosting.binning": ("_BinMapper",),
     "sklearn.ensemble._hist_gradient_boosting.predictor": ("TreePredictor",),
@@ -50,7 +71,7 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
         *("StratifiedKFold", "StratifiedShuffleSplit", "TimeSeriesSplit"),
     ),
 }
-"""What fitted estimators hold besides arrays and other estimators, by module."""
+"""What fitted estimators contain besides arrays and other estimators, by module."""
 LOSSES: Mapping[str, tuple[str, ...]] = {
     "sklearn._loss._loss": (
         *("CyExponentialLoss", "CyHalfBinomialLoss", "CyHalfMultinomialLoss"),
@@ -75,7 +96,7 @@ SCALARS = (
 
 
 def name_of(of: object) -> str:
-    """The name of a type or function, as skops writes it."""
+    """Return the name of a type or function, as skops writes it."""
     return f"{of.__module__}.{getattr(of, '__name__', '')}"
 
 
@@ -84,7 +105,11 @@ def _names(of: Iterable[object]) -> frozenset[str]:
 
 
 SEARCH_TREES = _names([BallTree, KDTree])
-"""Trees of nearest neighbours. They are built again from their points, never loaded."""
+"""Trees of nearest neighbours. They are built from their points, never loaded."""
+GENERATORS = frozenset({name_of(np.random.Generator), "numpy.random.Generator"})
+"""Random generators. They are not loaded: no prediction uses them, and to make one, numpy calls
+what the file names, for as long as the file says."""
+NEVER_LOADED = SEARCH_TREES | GENERATORS
 
 
 def _inside(modules: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -98,8 +123,8 @@ def _ufuncs(module: ModuleType, *homes: str) -> set[str]:
 
 @cache
 def trusted_by_loader() -> Mapping[str, frozenset[str]]:
-    """The names that each of skops' loaders may make; a loader that is missing makes nothing."""
-    estimators = [cls for _, cls in all_estimators() if cls not in UNCHECKED]
+    """Return the names that each loader of skops may make; other loaders may make nothing."""
+    estimators = [cls for name, cls in all_estimators() if name in ESTIMATORS]
     public = [cls for cls in estimators if cls.__module__.split(".")[0] == "sklearn"]
     ufuncs = _ufuncs(np, "numpy", "numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
     homes = ("scipy.special", "scipy.special._ufuncs", "scipy.special._special_ufuncs")
@@ -116,7 +141,7 @@ def trusted_by_loader() -> Mapping[str, frozenset[str]]:
         "MaskedArrayNode": _names([np.ma.MaskedArray]),
         "DTypeNode": frozenset({"numpy.dtype"}),
         "RandomStateNode": frozenset({name_of(np.random.RandomState), "numpy.random.RandomState"}),
-        "RandomGeneratorNode": frozenset({name_of(np.random.Generator), "numpy.random.Generator"}),
+        "RandomGeneratorNode": GENERATORS,
         "FunctionNode": _names(FUNCTIONS) | ufuncs,
         "ObjectNode": _names(public) | _inside(HELPERS) | SEARCH_TREES,
         "LossNode": _inside(LOSSES),
@@ -125,7 +150,7 @@ def trusted_by_loader() -> Mapping[str, frozenset[str]]:
 
 
 def check_trusted(trusted: Collection[str]) -> frozenset[str]:
-    """Return the names of types that a user trusts, or raise if they are no such list.
+    """Return the names that a user trusts.
 
     Parameters
     ----------
@@ -137,6 +162,11 @@ def check_trusted(trusted: Collection[str]) -> frozenset[str]:
     frozenset of str
         The same names.
 
+    Raises
+    ------
+    ValueError
+        If it is not a list of full names.
+
     Examples
     --------
     >>> sorted(check_trusted(["mine.Model"]))
@@ -145,7 +175,7 @@ def check_trusted(trusted: Collection[str]) -> frozenset[str]:
     listed = isinstance(trusted, Sequence | set | frozenset)
     if not listed or isinstance(trusted, str | bytes) or not all(map(_is_name, trusted)):
         raise ValueError(
-            f"trusted = {str(trusted)[:80]!r} is no list of names; give the full name of each "
+            f"trusted = {str(trusted)[:80]!r} is not a list of names; give the full name of each "
             'type, as the error of load lists them: trusted=["package.module.Type"]'
         )
     return frozenset(trusted)
