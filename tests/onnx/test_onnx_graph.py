@@ -1,4 +1,4 @@
-"""The parts of a graph that have no ONNX operation of their own, against what they stand for."""
+"""Parts of a graph, against the torch code that they stand for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from onnx import helper
 
 from shortlist._utils.ordering import sort_labels
+from shortlist.conformal import LAC, SCORES
 from shortlist.conformal.envelope import slopes as slopes_by_torch
 from shortlist.learning.networks import Standardize
+from shortlist.onnx.envelope import running_min, slopes
 from shortlist.onnx.graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value, element_type
-from shortlist.onnx.levels import Slack, running_min, slopes
-from shortlist.onnx.rankings import Ranked, compact
-from shortlist.onnx.stages import _log_shares
+from shortlist.onnx.rankings import Ranked
+from shortlist.onnx.sets import compact
+from shortlist.onnx.shortlister import _log_shares
 from shortlist.predictors.shortlister.neighbours import Neighbours
 
 
@@ -64,9 +66,9 @@ def test_the_envelope(kind, prices, members):
     }[prices]
     graph = Graph()
     asked = graph.input("gains", F64, ["rows", members])
-    found = slopes(graph, asked, graph.constant(given), members, falling=False)
+    result = slopes(graph, asked, graph.constant(given), members, falling=False)
     expected = slopes_by_torch(torch.tensor(gains), torch.tensor(given).expand(rows, -1))
-    got = value_of(graph, found, gains=gains)
+    got = value_of(graph, result, gains=gains)
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-12, atol=0)
     if kind == "in 16ths" and prices == "linear":  # sums are exact, and so is the rest
         assert (got == expected.numpy()).all()
@@ -76,8 +78,8 @@ def test_the_envelope(kind, prices, members):
 def test_the_running_minimum(members):
     x = np.random.default_rng(0).normal(size=(50, members))
     graph = Graph()
-    found = running_min(graph.input("x", F64, ["rows", members]), members)
-    assert (value_of(graph, found, x=x) == np.minimum.accumulate(x, axis=1)).all()
+    result = running_min(graph.input("x", F64, ["rows", members]), members)
+    assert (value_of(graph, result, x=x) == np.minimum.accumulate(x, axis=1)).all()
 
 
 @pytest.mark.parametrize("depth", [1, 3, 40])
@@ -88,9 +90,9 @@ def test_ties_go_to_the_highest_label(depth, dtype):
     scores[:100:2, ::3] = -0.0  # equal to the others
     graph = Graph()
     asked = graph.input("scores", np.dtype(dtype), ["rows", 40])
-    ranked = Ranked.of_scores(graph, asked, 40, depth)
-    found = value_of(graph, ranked.labels, scores=scores)
-    assert (found == sort_labels(torch.tensor(scores), depth).numpy()).all()
+    ranked = Ranked.from_scores(graph, asked, 40, depth)
+    result = value_of(graph, ranked.labels, scores=scores)
+    assert (result == sort_labels(torch.tensor(scores), depth).numpy()).all()
 
 
 def test_compact_keeps_the_order():
@@ -98,27 +100,53 @@ def test_compact_keeps_the_order():
     inside = np.array([[0, 1, 0, 1], [1, 1, 1, 1]])
     graph = Graph()
     asked, mask = (graph.input(name, INT, ["rows", 4]) for name in ("labels", "inside"))
-    found = value_of(graph, compact(graph, asked, mask > 0, 4), labels=labels, inside=inside)
-    assert found.tolist() == [[3, 0, -1, -1], [2, 4, 6, 8]]
+    result = value_of(graph, compact(graph, asked, mask > 0, 4), labels=labels, inside=inside)
+    assert result.tolist() == [[3, 0, -1, -1], [2, 4, 6, 8]]
 
 
 def test_a_log_of_nothing_is_minus_infinity():
     x = np.array([[-np.inf, -np.inf], [0.0, -np.inf], [1000.0, 1000.0]])
     graph = Graph()
-    found = graph.logsumexp(graph.input("x", F64, ["rows", 2]), may_be_nothing=True)
+    result = graph.logsumexp(graph.input("x", F64, ["rows", 2]), may_be_empty=True)
     expected = torch.tensor(x).logsumexp(1, keepdim=True).numpy()
-    np.testing.assert_allclose(value_of(graph, found, x=x), expected, rtol=1e-15)
+    np.testing.assert_allclose(value_of(graph, result, x=x), expected, rtol=1e-15)
 
 
-def test_slack_lowers_and_leaves_infinities():
-    at = np.array([0.25, -0.25, 0.0, np.inf, -np.inf])
-    for slack in (Slack(), Slack(relative=1e-6), Slack(absolute=1e-6)):
-        lower = slack.lowered(at)
-        assert (lower <= at).all()
-        np.testing.assert_allclose(lower, at, atol=2e-6)
-        graph = Graph()
-        found = slack.lowered_value(graph.input("at", F64, ["rows"]))
-        assert (value_of(graph, found, at=at) == lower).all()
+@pytest.mark.parametrize("score", SCORES.values())
+def test_thresholds_are_lowered_alike_in_the_graph_and_infinities_stay(score):
+    at = np.array([0.25, 0.0, np.inf, -np.inf, *([-0.25] if score is not LAC else [])])
+    lower = score().lower(torch.tensor(at), 1e-6).numpy()
+    assert (lower <= at).all()
+    np.testing.assert_allclose(lower, at, atol=2e-6)
+    assert (lower[:4] == at[:4]).tolist()[2:] == [True, True]
+    graph = Graph()
+    lowered = score().lower(graph.input("at", F64, ["rows"]), 1e-6)
+    assert (value_of(graph, lowered, at=at) == lower).all()
+
+
+def test_values_promote_types_as_torch_does():
+    x, u = np.array([[1, 2, 3]]), np.array([[0.25]])
+    single = np.array([[0.1, 0.2, 0.3]], dtype=np.float32)
+    a, b, c = (torch.tensor(v) for v in (x, single, u))
+    graph = Graph()
+    i = graph.input("i", INT, ["rows", 3])
+    s = graph.input("s", F32, ["rows", 3])
+    w = graph.input("w", F64, ["rows", 1])
+    for result, expected in (
+        (i + s, a + b),
+        (a * s - w, a * b - c),
+        (1.0 - s / w, 1.0 - b / c),
+        ((2 * s)[:, 1:].clamp(0.5, max=0.55).abs(), (2 * b)[:, 1:].clamp(0.5, max=0.55).abs()),
+    ):
+        part = Graph(graph)
+        part.nodes, part.inputs = list(graph.nodes), list(graph.inputs)
+        got = value_of(part, result, i=x, s=single, w=u)
+        assert got.dtype == expected.numpy().dtype
+        assert (got == expected.numpy()).all()
+    with pytest.raises(ValueError, match="integers and a float: convert the integers first"):
+        i + 0.5
+    with pytest.raises(ValueError, match="only value\\[:, start:stop\\]"):
+        s[1:, :]
 
 
 @pytest.mark.parametrize("metric", [True, False])
@@ -133,8 +161,8 @@ def test_neighbours(metric):
         neighbours.directions = torch.nn.functional.normalize(x[index.argsort(stable=True)], dim=1)
     new = torch.cat([x, -x, torch.tensor(rng.normal(size=(40, 5)), dtype=torch.float32)])
     graph = Graph()
-    found = _log_shares(neighbours, graph.input("x", F32, ["rows", 5]))
-    got, expected = value_of(graph, found, x=new.numpy()), neighbours(new).numpy()
+    result = _log_shares(neighbours, graph.input("x", F32, ["rows", 5]))
+    got, expected = value_of(graph, result, x=new.numpy()), neighbours(new).numpy()
     np.testing.assert_allclose(got, expected, atol=2e-5)
     assert (expected[:, 2] == expected.min()).all()
 

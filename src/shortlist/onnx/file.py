@@ -1,4 +1,4 @@
-"""The file: a graph with its inputs, outputs and what they mean."""
+"""ONNX files: a graph with its inputs, outputs and metadata."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._version import __version__
 from shortlist.onnx.graph import INT, IR_VERSION, OPSET, Graph, element_type
-from shortlist.onnx.levels import Chosen
+from shortlist.onnx.sets import GraphSets
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 FORMAT = "shortlist-onnx-1"
-LARGEST = 2**31 - 2**20
-"""Bytes that one file can hold: a limit of the format."""
+MAX_BYTES = 2**31 - 2**20
+"""Maximum number of bytes of one file, a limit of the format."""
 
 
-def model_of(graph: Graph, chosen: Chosen, metadata: Mapping[str, Any], name: str) -> ModelProto:
-    """The graph as an ONNX model."""
+def onnx_model(
+    graph: Graph, sets: GraphSets, metadata: Mapping[str, object], name: str
+) -> ModelProto:
+    """Return the graph as an ONNX model."""
     from onnx import helper
 
     size = sum(array.nbytes for array in graph.constants.values())
-    if size > LARGEST:
+    if size > MAX_BYTES:
         raise ValueError(
-            f"the graph has {size / 2**30:.1f} GB of weights, but an ONNX file holds 2 GB. Most of "
-            "a Shortlister's are its neighbours, up to 50,000 rows of all features: fit it with "
-            "fewer features, or with rescore=False"
+            f"the graph has {size / 2**30:.1f} GB of weights, but an ONNX file has at most 2 GB. "
+            "Most of those of a Shortlister are its neighbours, up to 50,000 rows of all features: "
+            "fit it with fewer features, or with rescore=False"
         )
     outputs = {
-        "labels": chosen.labels,
-        "sizes": chosen.sizes.reshape(-1),
-        "index": chosen.index.reshape(-1),
+        "labels": sets.labels,
+        "sizes": sets.sizes.reshape(-1),
+        "index": sets.index.reshape(-1),
     }
-    shapes: dict[str, list[str | int]] = {"labels": ["rows", chosen.width]}
+    shapes: dict[str, list[str | int]] = {"labels": ["rows", sets.width]}
     for target, value in outputs.items():
         graph.rename(value, target)
     proto = helper.make_graph(
@@ -63,30 +65,30 @@ def model_of(graph: Graph, chosen: Chosen, metadata: Mapping[str, Any], name: st
         producer_version=__version__,
     )
     known = {"format": FORMAT, "shortlist_version": __version__, **metadata}
-    helper.set_model_props(model, {key: _text(value) for key, value in known.items()})
+    helper.set_model_props(model, {key: _metadata_text(value) for key, value in known.items()})
     return model
 
 
-def _text(value: object) -> str:
-    """Words as they are, all else as JSON; labels that JSON has no word for, as Python's."""
-    return (
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_shown)
-    )
+def _metadata_text(value: object) -> str:
+    """Return strings unchanged and all else as JSON; what JSON cannot express, as its repr."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=_json_default)
 
 
-def _shown(value: object) -> object:
+def _json_default(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else repr(value)
 
 
 def write(model: ModelProto, path: str | os.PathLike[str]) -> Path:
-    """Write the file, whole or not at all."""
+    """Write the file, complete or not at all."""
     with atomic_write(path) as aside:
         aside.write_bytes(model.SerializeToString())
     return Path(path)
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Raise before any work is done if the file cannot be written."""
+    """Raise if the file cannot be written, before any work is done."""
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"path = {str(path)!r} is a folder; name a file in it, such as model.onnx")

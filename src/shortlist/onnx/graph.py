@@ -20,33 +20,47 @@ IR_VERSION = 10
 """Old enough for every onnxruntime that the extra `onnx` allows."""
 
 F32, F64, INT, BOOL = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
+DType: TypeAlias = "np.dtype[np.generic]"
 Operand: TypeAlias = "Value | float | np.generic | NDArray[np.generic] | Tensor"
 Attribute: TypeAlias = "int | float | str | list[int] | GraphProto"
 
 
 class Value:
-    """A tensor of the graph: a name and a type. Operators add a node; scalars take its type."""
+    """A tensor of an ONNX graph: a name and a type, to which operators add nodes.
+
+    It is used like a `torch.Tensor` of shape (n_rows, n_columns): arithmetic and comparisons
+    broadcast and promote types, and operands may be numbers, arrays, tensors or other values.
+    """
 
     __slots__ = ("graph", "name", "dtype")
-    __array_ufunc__ = None  # so that an array on the left leaves the operation to this class
+    __array_ufunc__ = None  # An array on the left leaves the operation to this class.
 
-    def __init__(self, graph: Graph, name: str, dtype: np.dtype[np.generic]) -> None:
+    def __init__(self, graph: Graph, name: str, dtype: DType) -> None:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def __add__(self, other: Operand) -> Value:
-        return self.graph.op("Add", self, other)
+        return self.graph.binary("Add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.graph.binary("Add", other, self)
 
     def __sub__(self, other: Operand) -> Value:
-        return self.graph.op("Sub", self, other)
+        return self.graph.binary("Sub", self, other)
 
     def __rsub__(self, other: Operand) -> Value:
-        return self.graph.op("Sub", other, self)
+        return self.graph.binary("Sub", other, self)
 
     def __mul__(self, other: Operand) -> Value:
-        return self.graph.op("Mul", self, other)
+        return self.graph.binary("Mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.graph.binary("Mul", other, self)
 
     def __truediv__(self, other: Operand) -> Value:
-        return self.graph.op("Div", self, other)
+        return self.graph.binary("Div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.graph.binary("Div", other, self)
 
     def __matmul__(self, other: Operand) -> Value:
         return self.graph.op("MatMul", self, other)
@@ -55,16 +69,16 @@ class Value:
         return self.graph.op("Neg", self)
 
     def __gt__(self, other: Operand) -> Value:
-        return self.graph.op("Greater", self, other, dtype=BOOL)
+        return self.graph.binary("Greater", self, other, BOOL)
 
     def __ge__(self, other: Operand) -> Value:
-        return self.graph.op("GreaterOrEqual", self, other, dtype=BOOL)
+        return self.graph.binary("GreaterOrEqual", self, other, BOOL)
 
     def __lt__(self, other: Operand) -> Value:
-        return self.graph.op("Less", self, other, dtype=BOOL)
+        return self.graph.binary("Less", self, other, BOOL)
 
     def __le__(self, other: Operand) -> Value:
-        return self.graph.op("LessOrEqual", self, other, dtype=BOOL)
+        return self.graph.binary("LessOrEqual", self, other, BOOL)
 
     def __and__(self, other: Operand) -> Value:
         return self.graph.op("And", self, other, dtype=BOOL)
@@ -75,71 +89,89 @@ class Value:
     def __invert__(self) -> Value:
         return self.graph.op("Not", self, dtype=BOOL)
 
+    def __getitem__(self, key: tuple[slice, slice]) -> Value:
+        """Return some columns: ``value[:, start:stop]``."""
+        rows, columns = key
+        if rows != slice(None) or columns.step is not None:
+            raise ValueError(f"value[{rows}, {columns}]: only value[:, start:stop] is available")
+        return self.graph.slice(self, columns.start or 0, columns.stop)
+
     def equals(self, other: Operand) -> Value:
-        return self.graph.op("Equal", self, other, dtype=BOOL)
+        """Return where two values are equal."""
+        return self.graph.binary("Equal", self, other, BOOL)
 
     def log(self) -> Value:
+        """Return the natural logarithm."""
         return self.graph.op("Log", self)
 
     def exp(self) -> Value:
+        """Return the exponential."""
         return self.graph.op("Exp", self)
 
-    def to(self, dtype: np.dtype[np.generic]) -> Value:
-        """The same numbers in another type; nothing is added where they have it already."""
-        if dtype == self.dtype:
+    def abs(self) -> Value:
+        """Return the absolute value."""
+        return self.graph.op("Abs", self)
+
+    def to(self, dtype: DType | torch.dtype) -> Value:
+        """Return the same numbers in another type."""
+        wanted = np_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
+        if wanted == self.dtype:
             return self
-        return self.graph.op("Cast", self, dtype=dtype, to=element_type(dtype))
+        return self.graph.op("Cast", self, dtype=wanted, to=element_type(wanted))
 
-    def clip(self, low: float | None = None, high: float | None = None) -> Value:
-        value = self if low is None else self.graph.op("Max", self, low)
-        return value if high is None else self.graph.op("Min", value, high)
-
-    def columns(self, start: int, end: int | None = None, axis: int = 1) -> Value:
-        """`[:, start:end]`."""
-        return self.graph.slice(self, start, end, axis)
+    def clamp(self, min: float | None = None, max: float | None = None) -> Value:
+        """Return the values limited to a range."""
+        value = self if min is None else self.graph.op("Max", self, min)
+        return value if max is None else self.graph.op("Min", value, max)
 
     def flip(self) -> Value:
-        """The columns from the last to the first."""
-        return self.graph.slice(self, -1, -(2**62), axis=1, step=-1)
+        """Return the columns from the last to the first."""
+        return self.graph.slice(self, -1, -(2**62), step=-1)
 
     def take(self, index: Operand, axis: int = 1) -> Value:
-        """The columns of an index that all rows share."""
+        """Return the columns of an index that all rows share."""
         return self.graph.op("Gather", self, index, axis=axis)
 
     def take_along(self, index: Value, axis: int = 1) -> Value:
-        """The columns of an index of each row's own."""
+        """Return the columns of an index that each row has of its own."""
         return self.graph.op("GatherElements", self, index, axis=axis)
 
     def sum(self, axis: int = 1, keep: bool = True) -> Value:
+        """Return the sums along an axis."""
         return self.graph.reduce("ReduceSum", self, axis, keep)
 
     def max(self, axis: int = 1, keep: bool = True) -> Value:
+        """Return the largest values along an axis."""
         return self.graph.reduce("ReduceMax", self, axis, keep)
 
     def count(self, keep: bool = True) -> Value:
-        """How many of a row's booleans are true."""
+        """Return how many booleans of each row are true."""
         return self.to(INT).sum(keep=keep)
 
     def cumsum(self) -> Value:
+        """Return the running sums along each row."""
         return self.graph.op("CumSum", self, np.int64(1))
 
     def reshape(self, *shape: int) -> Value:
+        """Return the same numbers in another shape."""
         return self.graph.op("Reshape", self, np.array(shape, dtype=np.int64))
 
     def unsqueeze(self, axis: int) -> Value:
+        """Return the same numbers with one more axis, of length 1."""
         return self.graph.op("Unsqueeze", self, np.array([axis], dtype=np.int64))
 
     def pad(self, before: int, after: int, value: float) -> Value:
-        """Columns of one value before the first and after the last."""
+        """Return the value with columns of a constant before the first and after the last."""
         pads = np.array([0, before, 0, after], dtype=np.int64)
         return self.graph.op("Pad", self, pads, self.dtype.type(value))
 
     def shape(self) -> Value:
+        """Return the shape, as a value of integers."""
         return self.graph.op("Shape", self, dtype=INT)
 
 
 class Graph:
-    """Nodes and constants, to which `op` adds. A `body`, of a loop, shares names and constants."""
+    """Nodes and constants of a graph; the body of a loop shares names and constants with it."""
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[NodeProto] = []
@@ -151,34 +183,39 @@ class Graph:
         )
 
     def body(self) -> Graph:
+        """Return an empty graph for the body of a loop."""
         return Graph(self)
 
-    def fresh(self, stem: str) -> str:
-        """A name that nothing else has."""
+    def unique_name(self, stem: str) -> str:
+        """Return a name that nothing else has."""
         self._count[0] += 1
         return f"{stem}_{self._count[0]}"
 
-    def input(self, name: str, dtype: np.dtype[np.generic], shape: Sequence[str | int]) -> Value:
+    def input(self, name: str, dtype: DType, shape: Sequence[str | int]) -> Value:
+        """Return an input of the graph; the same one if it is asked for again."""
+        for value, _ in self.inputs:
+            if value.name == name:
+                return value
         value = Value(self, name, dtype)
         self.inputs.append((value, shape))
         return value
 
     def constant(self, array: NDArray[np.generic] | np.generic) -> Value:
-        """A constant; equal small ones are kept once."""
+        """Return a constant; equal small ones are stored once."""
         array = np.asarray(array)
         key = None
         if array.size <= 4096:
             key = (array.dtype.str, array.shape, array.tobytes())
             if key in self._known:
                 return Value(self, self._known[key], array.dtype)
-        name = self.fresh("constant")
+        name = self.unique_name("constant")
         self.constants[name] = array
         if key is not None:
             self._known[key] = name
         return Value(self, name, array.dtype)
 
-    def value(self, operand: Operand, dtype: np.dtype[np.generic]) -> Value:
-        """An operand as a value; Python's numbers take the type given, arrays keep theirs."""
+    def value(self, operand: Operand, dtype: DType) -> Value:
+        """Return an operand as a value; numbers of Python take the type `dtype`."""
         if isinstance(operand, Value):
             return Value(self, operand.name, operand.dtype)
         if isinstance(operand, Tensor):
@@ -187,81 +224,88 @@ class Graph:
             return self.constant(operand)
         return self.constant(np.asarray(operand, dtype=dtype))
 
+    def binary(self, op_type: str, a: Operand, b: Operand, dtype: DType | None = None) -> Value:
+        """Add an operation of two operands, in the type that both are promoted to."""
+        own = next(x.dtype for x in (a, b) if isinstance(x, Value))
+        if own.kind != "f" and any(isinstance(x, float) for x in (a, b)):
+            raise ValueError(f"{op_type} of integers and a float: convert the integers first")
+        left, right = self.value(a, own), self.value(b, own)
+        wide = _promote(left.dtype, right.dtype)
+        return self.op(op_type, left.to(wide), right.to(wide), dtype=dtype)
+
     def op(
-        self,
-        kind: str,
-        *operands: Operand,
-        dtype: np.dtype[np.generic] | None = None,
-        **attributes: Attribute,
+        self, op_type: str, *operands: Operand, dtype: DType | None = None, **attributes: Attribute
     ) -> Value:
-        """One operation with one result, of the first operand's type unless told otherwise."""
+        """Add an operation with one result, by default of the first operand's type."""
         own = next(o.dtype for o in operands if isinstance(o, Value))
-        return self.ops(kind, [self.value(o, own) for o in operands], [dtype or own], **attributes)[
-            0
-        ]
+        values = [self.value(o, own) for o in operands]
+        return self.ops(op_type, values, [dtype or own], **attributes)[0]
 
     def ops(
         self,
-        kind: str,
+        op_type: str,
         operands: Sequence[Value],
-        dtypes: Sequence[np.dtype[np.generic]],
+        dtypes: Sequence[DType],
         **attributes: Attribute,
     ) -> list[Value]:
-        """One operation with a result of each type."""
+        """Add an operation with a result of each type."""
         from onnx import helper
 
-        found = [Value(self, self.fresh(kind.lower()), dtype) for dtype in dtypes]
-        names = [o.name for o in operands], [f.name for f in found]
-        node = helper.make_node(kind, *names)
+        results = [Value(self, self.unique_name(op_type.lower()), dtype) for dtype in dtypes]
+        node = helper.make_node(op_type, [o.name for o in operands], [r.name for r in results])
         node.attribute.extend(helper.make_attribute(name, a) for name, a in attributes.items())
         self.nodes.append(node)
-        return found
+        return results
 
     def slice(self, x: Value, start: int, end: int | None, axis: int = 1, step: int = 1) -> Value:
+        """Return part of a value along an axis."""
         last = 2**62 if end is None else end
         bounds = [np.array([v], dtype=np.int64) for v in (start, last, axis, step)]
         return self.op("Slice", x, *bounds)
 
-    def reduce(self, kind: str, x: Value, axis: int, keep: bool) -> Value:
-        return self.op(kind, x, np.array([axis], dtype=np.int64), keepdims=int(keep))
+    def reduce(self, op_type: str, x: Value, axis: int, keep: bool) -> Value:
+        """Reduce a value along an axis."""
+        return self.op(op_type, x, np.array([axis], dtype=np.int64), keepdims=int(keep))
 
     def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
+        """Return `yes` where a condition holds, else `no`."""
         own = next(
             (o.dtype for o in (yes, no) if isinstance(o, Value | np.ndarray | np.generic)), F64
         )
         return self.op("Where", condition, self.value(yes, own), self.value(no, own), dtype=own)
 
     def concat(self, parts: Sequence[Value], axis: int = 1) -> Value:
+        """Return values side by side."""
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
 
     def top(self, x: Value, depth: int) -> tuple[Value, Value]:
-        """The largest values of each row and where they are; among ties the lowest index."""
+        """Return the largest values of each row and their columns; the lowest one of ties."""
         k = self.constant(np.array([depth], dtype=np.int64))
         values, index = self.ops("TopK", [x, k], [x.dtype, INT], axis=1)
         return values, index
 
-    def any(self, x: Value, axis: int | None = 1) -> Value:
-        """Whether any of a row's booleans is true; of all of them, if axis is None."""
-        if axis is None:
-            x = x.reshape(1, -1)
-        found = x.to(INT).max() > 0
-        return found.reshape() if axis is None else found
+    def any(self, x: Value) -> Value:
+        """Return whether any boolean is true, as a scalar."""
+        return (x.reshape(1, -1).to(INT).max() > 0).reshape()
 
     def put_along(self, x: Value, index: Value, updates: Value, add: bool = False) -> Value:
-        """`x` with the values of some of each row's columns replaced, or added to."""
+        """Return `x` with some columns of each row replaced, or added to."""
         return self.op(
             "ScatterElements", x, index, updates, axis=1, reduction="add" if add else "none"
         )
 
-    def logsumexp(self, x: Value, axis: int = 1, may_be_nothing: bool = False) -> Value:
-        """Counted from the largest; minus infinity, if that may be, where all are."""
+    def logsumexp(self, x: Value, axis: int = 1, may_be_empty: bool = False) -> Value:
+        """Return the logarithm of a sum of exponentials.
+
+        With `may_be_empty`, it is minus infinity where all terms are, not NaN.
+        """
         largest = x.max(axis)
-        if may_be_nothing:
+        if may_be_empty:
             largest = self.where(largest > -math.inf, largest, 0.0)
         return (x - largest).exp().sum(axis).log() + largest
 
     def rename(self, x: Value, name: str) -> None:
-        """The same tensor under a name that is given."""
+        """Add the same tensor under another name."""
         from onnx import helper
 
         self.nodes.append(helper.make_node("Identity", [x.name], [name]))
@@ -269,8 +313,11 @@ class Graph:
     def proto(
         self, scalars: Sequence[Value], carried: Sequence[Value], outputs: Sequence[Value]
     ) -> GraphProto:
-        """The graph of a loop's body: of two scalars and what is carried from pass to pass, it
-        makes a scalar and what is carried on."""
+        """Return the body of a loop.
+
+        Its inputs are two scalars and the tensors that are carried from pass to pass; its outputs
+        are a scalar and the tensors that are carried on.
+        """
         from onnx import helper
 
         def typed(value: Value, scalar: bool) -> ValueInfoProto:
@@ -278,10 +325,11 @@ class Graph:
             return helper.make_tensor_value_info(value.name, element_type(value.dtype), shape)
 
         inputs = [*(typed(v, True) for v in scalars), *(typed(v, False) for v in carried)]
-        found = [typed(v, scalar=not i) for i, v in enumerate(outputs)]
-        return helper.make_graph(self.nodes, self.fresh("body"), inputs, found)
+        results = [typed(v, scalar=not i) for i, v in enumerate(outputs)]
+        return helper.make_graph(self.nodes, self.unique_name("body"), inputs, results)
 
     def initializers(self) -> list[TensorProto]:
+        """Return the constants as ONNX stores them."""
         from onnx import numpy_helper
 
         return [
@@ -290,43 +338,41 @@ class Graph:
         ]
 
 
-def dtype_of(dtype: torch.dtype) -> np.dtype[np.generic]:
-    """The graph's type for torch's; half precision is single in the graph.
+def _promote(a: DType, b: DType) -> DType:
+    """Return the type of a result as torch has it: integers take the type of floats."""
+    if (a.kind == "f") != (b.kind == "f"):
+        return a if a.kind == "f" else b
+    return np.promote_types(a, b)
 
-    >>> dtype_of(torch.float64)
+
+def np_dtype(dtype: torch.dtype) -> DType:
+    """Return the graph's type for a type of torch; half precision is single in the graph.
+
+    Examples
+    --------
+    >>> np_dtype(torch.float64)
     dtype('float64')
     """
-    return F64 if dtype == torch.float64 else F32
+    singles = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), F32)
+    return {torch.float64: F64, torch.int64: INT, torch.bool: BOOL, **singles}[dtype]
 
 
 def arange(*bounds: int) -> NDArray[np.int64]:
-    """A row of whole numbers, of shape (1, …): it goes with every row."""
+    """Return a row of integers, of shape (1, n)."""
     return np.arange(*bounds, dtype=np.int64)[None]
 
 
-def element_type(dtype: np.dtype[np.generic]) -> int:
-    """ONNX's number for a type."""
+def element_type(dtype: DType) -> int:
+    """Return ONNX's number for a type."""
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 def require(package: str) -> None:
-    """Raise if a package of the extra is not installed."""
+    """Raise if a package of the extra `onnx` is not installed."""
     if find_spec(package) is None:
         raise ImportError(
             f"export_onnx needs the package {package}, which is not installed: "
             "pip install 'shortlist[onnx]'"
         )
-
-
-def unchanged(thing: object, kind: type, method: str) -> bool:
-    """Whether a thing is of a kind, and does what a method of this name does there: a subclass may
-    do otherwise, and a graph cannot know.
-
-    >>> class Loud(str):
-    ...     def upper(self): return super().upper() + "!"
-    >>> unchanged("a", str, "upper"), unchanged(Loud("a"), str, "upper")
-    (True, False)
-    """
-    return isinstance(thing, kind) and getattr(type(thing), method) is getattr(kind, method)

@@ -1,4 +1,4 @@
-"""Networks in the graph: perceptrons and stacks written out, any other through torch's exporter."""
+"""Networks in the graph: perceptrons and stacks written out, any other by torch's exporter."""
 
 from __future__ import annotations
 
@@ -6,30 +6,57 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from shortlist.learning.networks import Residual, Stack, Standardize
-from shortlist.onnx.graph import F64, OPSET, Value, dtype_of, require
+from shortlist.onnx.graph import F64, OPSET, Value, np_dtype, require
+from shortlist.predictors.cardinality.fitting import _Members as Members
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+Member = Value | int
+"""Which network of a path: a scalar of the graph, or a number."""
+
+
+def network_outputs(network: nn.Module, x: Value, n_in: int, member: Member = 0) -> Value:
+    """Return the outputs of a selector's network, (n_rows, n_sets).
+
+    Parameters
+    ----------
+    network : nn.Module
+        The network.
+    x : Value of shape (n_rows, n_in)
+        Its inputs.
+    n_in : int
+        Number of inputs.
+    member : Value or int, default=0
+        Which network, if there are several.
+
+    Returns
+    -------
+    Value of shape (n_rows, n_sets)
+    """
+    # By exact type: a subclass may do anything, and torch's exporter reads what it does.
+    write = WRITERS.get(type(network), _exported)
+    return write(network, x, n_in, member)
+
 
 def standardized(standardize: Standardize, x: Value) -> Value:
-    wide = x.to(dtype_of(standardize.mean.dtype))
-    return ((wide - standardize.mean[None]) / standardize.scale[None]).to(
-        dtype_of(standardize.dtype)
-    )
+    """Return the outputs of a `Standardize` layer."""
+    wide = x.to(np_dtype(standardize.mean.dtype))
+    outputs = (wide - standardize.mean[None]) / standardize.scale[None]
+    return outputs.to(np_dtype(standardize.dtype))
 
 
 def stack(network: Stack, x: Value) -> Value:
-    """All members' outputs: (members, rows, outputs)."""
+    """Return the outputs of all members, (n_members, n_rows, n_outputs)."""
     graph, members = x.graph, network.members
     h = x
     for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -43,18 +70,8 @@ def stack(network: Stack, x: Value) -> Value:
     return h
 
 
-def stack_member(network: Stack, x: Value, member: Value) -> Value:
-    """The outputs of one member, chosen by a scalar of the graph: (rows, outputs)."""
-    graph, h = x.graph, x
-    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        h = graph.op("Relu", h) if i else h
-        own = [graph.value(p, h.dtype).take(member, axis=0) for p in (weight, bias)]
-        h = h @ own[0] + own[1]
-    return h
-
-
 def residual(network: Residual, x: Value, prior: Value, columns: Value | None = None) -> Value:
-    """(members, rows, columns)."""
+    """Return the outputs of a `Residual`, (n_members, n_rows, n_columns)."""
     graph = x.graph
     outputs = stack(network.stack, standardized(network.standardize, x))
     if columns is not None:
@@ -65,43 +82,85 @@ def residual(network: Residual, x: Value, prior: Value, columns: Value | None = 
 
 
 def mean_log_proba(logits: Value, members: int) -> Value:
-    """The logarithm of the members' mean probabilities, (rows, columns)."""
+    """Return the logarithm of the members' mean probabilities, (n_rows, n_columns)."""
     graph = logits.graph
     log_p = graph.op("LogSoftmax", logits, axis=-1)
     mean = graph.logsumexp(log_p, axis=0) - math.log(members)
     return graph.op("Squeeze", mean, np.array([0], dtype=np.int64))
 
 
-def outputs(network: nn.Module, x: Value, n_in: int) -> Value:
-    """The outputs of a selector's network: (rows, members of the family)."""
-    if isinstance(network, Standardize):
-        return standardized(network, x)
-    if isinstance(network, nn.Sequential):
-        plain = all(isinstance(part, nn.Sequential) or _is_plain(part) for part in network)
-        if plain or isinstance(network[0], Standardize):
-            for part in network:
-                x = outputs(part, x, n_in)
-            return x
-    if not _is_plain(network):
-        return _own(network, x, n_in)
-    if isinstance(network, nn.Linear):
-        x = x @ network.weight.detach().T
-        return x if network.bias is None else x + network.bias[None]
-    return x.graph.op("Relu", x) if isinstance(network, nn.ReLU) else x
+def _standardize(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    return standardized(network, x)
 
 
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether a layer is written out here. Subclasses are not: they may do anything."""
-    return type(layer) in (nn.Linear, nn.ReLU, nn.Dropout, nn.Identity, Standardize)
+def _linear(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    x = x @ network.weight.detach().T
+    return x if network.bias is None else x + network.bias[None]
 
 
-def _own(network: nn.Module, x: Value, n_in: int) -> Value:
-    """A network of the user's own: torch writes its graph, which becomes a part of this one."""
+def _relu(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    return x.graph.op("Relu", x)
+
+
+def _identity(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    return x
+
+
+def _sequential(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    # What follows a Standardize layer has as many inputs as it, so it can be exported alone.
+    if not _is_known(network) and type(network[0]) is not Standardize:
+        return _exported(network, x, n_in, member)
+    for part in network:
+        x = network_outputs(part, x, n_in, member)
+    return x
+
+
+def _stack_member(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    """Return the outputs of one member of a `Stack`."""
+    if not isinstance(member, Value):
+        return network_outputs(network.member(member), x, n_in)
+    graph, h = x.graph, x
+    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        h = graph.op("Relu", h) if i else h
+        own = [graph.value(p, h.dtype).take(member, axis=0) for p in (weight, bias)]
+        h = h @ own[0] + own[1]
+    return h
+
+
+def _separate_member(network: Any, x: Value, n_in: int, member: Member) -> Value:
+    """Return the outputs of one of several separate networks."""
+    if not isinstance(member, Value):
+        return network_outputs(network.networks[member], x, n_in)
+    each = [network_outputs(one, x, n_in).unsqueeze(0) for one in network.networks]
+    return x.graph.concat(each, axis=0).take(member, axis=0)
+
+
+WRITERS: dict[type[nn.Module], Callable[[Any, Value, int, Member], Value]] = {
+    Standardize: _standardize,
+    nn.Linear: _linear,
+    nn.ReLU: _relu,
+    nn.Dropout: _identity,
+    nn.Identity: _identity,
+    nn.Sequential: _sequential,
+    Stack: _stack_member,
+    Members: _separate_member,
+}
+"""Functions that write the graphs of networks of exactly these types."""
+
+
+def _is_known(network: nn.Module) -> bool:
+    """Return whether a network and all its parts are written out here."""
+    parts = network if type(network) is nn.Sequential else ()
+    return type(network) in WRITERS and all(_is_known(part) for part in parts)
+
+
+def _exported(network: nn.Module, x: Value, n_in: int, member: Member) -> Value:
+    """Return the outputs of a user's network: torch writes its graph, which is added to this."""
     from onnx import compose, inliner, numpy_helper
 
-    model = inliner.inline_local_functions(_exported(network, n_in, x))
+    model = inliner.inline_local_functions(_torch_export(network, n_in, x))
     graph = x.graph
-    part = compose.add_prefix(model, prefix=f"{graph.fresh('network')}/").graph
+    part = compose.add_prefix(model, prefix=f"{graph.unique_name('network')}/").graph
     for tensor in part.initializer:
         graph.constants[tensor.name] = numpy_helper.to_array(tensor)
     graph.rename(x, part.input[0].name)
@@ -109,7 +168,7 @@ def _own(network: nn.Module, x: Value, n_in: int) -> Value:
     return Value(graph, part.output[0].name, x.dtype)
 
 
-def _exported(network: nn.Module, n_in: int, x: Value) -> ModelProto:
+def _torch_export(network: nn.Module, n_in: int, x: Value) -> ModelProto:
     require("onnxscript")
     dtype = torch.float64 if x.dtype == F64 else torch.float32
     frozen = copy.deepcopy(network).cpu().eval().requires_grad_(False)
@@ -136,7 +195,7 @@ def _exported(network: nn.Module, n_in: int, x: Value) -> ModelProto:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what torch's exporter says of packages that are not there."""
+    """Suppress the warnings of torch's exporter about packages that are not installed."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

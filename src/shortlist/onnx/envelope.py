@@ -1,0 +1,143 @@
+"""The envelope of gains and costs in the graph: which lambda makes a member the best choice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shortlist.conformal.envelope import cost_steps
+from shortlist.costs import Cost, cost_table
+from shortlist.onnx.graph import BOOL, F64, INT, Graph, Value, arange
+
+Sizes = NDArray[np.int64] | Value
+"""Sizes of the members of a family: the same in all rows (an array), or those of each row."""
+
+
+def slopes(graph: Graph, gains: Value, costs: Value, members: int, falling: bool) -> Value:
+    """Return the largest lambda at which each member, or a later one, is chosen.
+
+    This is `conformal.envelope.slopes` in the graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph to add to.
+    gains, costs : Value of shape (n_rows, members) or (1, members)
+        What each member adds to the probability of a hit, and to the cost.
+    members : int
+        Number of members.
+    falling : bool
+        Whether gains per cost are known to fall along each row, from the second member on.
+
+    Returns
+    -------
+    Value of shape (n_rows, members)
+    """
+    gains, costs = gains.to(F64), costs.to(F64)
+    ratios = _ratio(graph, gains, costs)
+    if members == 1:
+        return ratios
+    rest = ratios[:, 1:]
+    if not falling and members > 2:
+        costs = graph.op("Expand", costs, gains.shape())
+        rest = _pooled(graph, gains[:, 1:], costs[:, 1:], rest, members - 1)
+    first = graph.op("Max", ratios[:, :1], rest[:, :1])
+    return graph.concat([first, rest])
+
+
+def _ratio(graph: Graph, gains: Value, costs: Value) -> Value:
+    return graph.where(costs > 0, gains / costs, math.inf)
+
+
+def _pooled(graph: Graph, gains: Value, costs: Value, plain: Value, members: int) -> Value:
+    """Return the slopes of the envelope by pooling adjacent violators, in all rows at once.
+
+    A pool that is steeper than the one before joins it. In a chain of such pools all may join at
+    once, as each is steeper than those before it together, so a few passes are enough. As in
+    `conformal.envelope`, only sums of gains and costs are compared.
+    """
+    dents = (plain[:, 1:] > plain[:, :-1]).to(INT).max()
+    free = (costs <= 0).to(INT).max()
+    dented = graph.op("Max", dents, free) > 0
+    starts = graph.op(
+        "Expand", graph.constant((arange(members) > 0).astype(np.int64)), gains.shape()
+    )
+    body = graph.body()
+    scalars = [Value(body, body.unique_name(n), t) for n, t in (("pass", INT), ("go", BOOL))]
+    before = Value(body, body.unique_name("starts"), INT)
+    ignored = Value(body, body.unique_name("slopes"), F64)
+    own_gains, own_costs, dent = (body.value(v, v.dtype) for v in (gains, costs, dented))
+    pool = before.cumsum()
+    zeros = own_gains * 0.0
+    pool_gains = body.put_along(zeros, pool, own_gains, add=True)
+    pool_costs = body.put_along(zeros, pool, own_costs, add=True)
+    previous = body.op("Max", pool - 1, 0)
+    gain, cost = pool_gains.take_along(pool), pool_costs.take_along(pool)
+    gain_before, cost_before = pool_gains.take_along(previous), pool_costs.take_along(previous)
+    steeper = (gain * cost_before > gain_before * cost) | (cost <= 0)
+    joins = steeper & dent & (before > 0)
+    outputs = [
+        body.any(joins),
+        body.where(joins, np.int64(0), before),
+        _ratio(body, gain, cost),
+    ]
+    pooled = graph.ops(
+        "Loop",
+        [graph.constant(np.int64(members)), graph.any(dented), starts, plain],
+        [INT, F64],
+        body=body.proto(scalars, [before, ignored], outputs),
+    )[1]
+    # Rounding may leave a pool slightly steeper than the one before.
+    return running_min(pooled, members)
+
+
+def running_min(x: Value, members: int) -> Value:
+    """Return the running minimum of each row; each step looks back twice as far."""
+    step = 1
+    while step < members:
+        x = x.graph.op("Min", x, x.take(np.maximum(np.arange(members) - step, 0)))
+        step *= 2
+    return x
+
+
+def bucket_masses(p: Value, sizes: list[int], depth: int) -> Value:
+    """Return the mass between each size and the next, of probabilities in float64."""
+    if sizes == list(range(1, len(sizes) + 1)):
+        return p[:, : len(sizes)]
+    bucket = np.searchsorted(sizes, np.arange(depth), side="right")
+    inside = (bucket[:, None] == np.arange(len(sizes))).astype(np.float64)
+    return p @ p.graph.constant(inside)
+
+
+def member_gains(p: Value, sizes: Sizes, depth: int) -> Value:
+    """Return how much probability each member adds to the one before it."""
+    if not isinstance(sizes, Value):
+        return bucket_masses(p, sizes.tolist(), depth)
+    return _steps(p.cumsum().pad(1, 0, 0.0).take_along(sizes)).clamp(min=0.0)
+
+
+def member_costs(graph: Graph, cost: Cost, sizes: Sizes, largest: int) -> Value:
+    """Return how much cost each member adds to the one before it."""
+    if not isinstance(sizes, Value):
+        return graph.constant(cost_steps(cost, torch.from_numpy(sizes)).numpy()[None])
+    table = cost_table(cost, range(1, largest + 1)).numpy()
+    return _steps(graph.op("Gather", graph.constant(table), sizes))
+
+
+def costs_never_fall(cost: Cost, sizes: Sizes) -> bool:
+    """Return whether members have sizes 1, 2, 3, … and each costs at least the step before.
+
+    Probabilities that fall along the row then have falling ratios to these costs.
+    """
+    if isinstance(sizes, Value) or sizes.tolist() != list(range(1, len(sizes) + 1)):
+        return False
+    steps = cost_steps(cost, torch.from_numpy(sizes))[1:]
+    return bool((steps.diff() >= 0).all())
+
+
+def _steps(x: Value) -> Value:
+    """Return the difference of each column to the one before."""
+    return x - x[:, :-1].pad(1, 0, 0.0)

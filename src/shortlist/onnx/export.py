@@ -1,0 +1,211 @@
+"""Write a fitted model as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from sklearn.exceptions import NotFittedError
+
+from shortlist._utils.validation import check_choice, check_count
+from shortlist.onnx.file import check_target, onnx_model, write
+from shortlist.onnx.graph import F32, F64, require
+from shortlist.onnx.model_graph import ModelGraph
+from shortlist.onnx.operating_points import OperatingPoint
+from shortlist.onnx.overrides import PREDICTION, check_overrides
+from shortlist.onnx.sets import GraphSets
+from shortlist.predictors import ConformalPredictor, SetPredictor
+
+
+def export_onnx(
+    model: SetPredictor,
+    path: str | os.PathLike[str],
+    *,
+    accuracy: float | None = None,
+    delta: float | None = None,
+    mean_size: float | None = None,
+    cost_weight: float | None = None,
+    by: str | None = None,
+    candidates: int | None = None,
+    dtype: str = "float32",
+    overwrite: bool = False,
+) -> Path:
+    """Write a fitted model as one ONNX graph, from scores (and features) to prediction sets.
+
+    Needs ``pip install 'shortlist[onnx]'``. The graph does not validate scores.
+
+    Parameters
+    ----------
+    model : SetPredictor
+        A fitted model. One of your own implements :meth:`SetPredictor.onnx_sets`; a conformity
+        score :meth:`ConformityScore.onnx_levels`; a family :meth:`Family.onnx_sizes`.
+    path : path
+        File to write. It appears complete or not at all.
+    accuracy, delta, mean_size, cost_weight, by
+        The operating point, as in `predict_set`. Without any, it is an input of the graph:
+        `threshold`, or `member` for a `CardinalityPath`. The input is the threshold, not the
+        accuracy, because the quantile rank of an accuracy needs exact arithmetic.
+        :func:`shortlist.onnx.threshold_for` returns the threshold of an operating point, and the
+        metadata contain a table of common accuracies.
+    candidates : int, optional
+        Largest number of candidates of a row, if rows are candidates. Not needed if the model
+        was calibrated with candidates, or if a Shortlister was fitted on them.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the inputs `scores` and `features`.
+    overwrite : bool, default=False
+        Whether to replace a file of this name.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If the model, its score or its family has no graph, or the operating point is invalid.
+    FileExistsError
+        If the file exists and `overwrite` is False.
+
+    Notes
+    -----
+    The graph has those of these inputs that the model uses:
+
+    ============  ========  ===============================  =====================================
+    name          type      shape                            content
+    ============  ========  ===============================  =====================================
+    `candidates`  int64     (rows, candidates)               label indices, padded with -1
+    `scores`      `dtype`   (rows, classes or candidates)    scores, of the type that `fit` saw
+    `features`    `dtype`   (rows, columns)                  features, in the order of `fit`
+    `groups`      int64     (rows,)                          index into `groups` of the metadata;
+                                                             -1 for unknown groups
+    `noise`       float64   (rows,)                          for randomized scores: uniform in
+                                                             (0, 1]
+    `threshold`   float64   ()                               without an operating point; it is
+                                                             lambda for scores whose levels are
+                                                             cost weights
+    `member`      int64     ()                               for a path: index into
+                                                             `cost_weights` of the metadata
+    ============  ========  ===============================  =====================================
+
+    The outputs are `labels`, int64 (rows, largest size), label indices, best first, padded with
+    -1; `sizes`, int64 (rows,); and `index`, int64 (rows,), the chosen member of the family. If
+    every size is a member (`Shortlister`, `SplitConformal`), or if sets belong to no member
+    (``by="class"``), `index` is ``sizes - 1``.
+
+    The metadata have `classes` (JSON), `guarantee` (a sentence), `guarantee_fields` (JSON),
+    `operating_point` (JSON), `score_type`, `model`, `format` and `shortlist_version`.
+
+    The sets are those of `predict_set`, except for rounding: a level within a few millionths of
+    the threshold may be on its other side. Thresholds are lowered where that could break the
+    guarantee.
+
+    A batch is processed at once. A Shortlister that re-scores needs memory for rows times
+    neighbours (at most 50,000), so batches of about a thousand rows are best.
+
+    Any random numbers can be given as `noise`: the guarantee holds. `predict_set` derives them
+    from the row.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np, onnxruntime, shortlist as sl
+    >>> data = sl.datasets.gaussian(3000)
+    >>> model = sl.SplitConformal("lac").fit(data.posterior, data.y)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = sl.export_onnx(model, f"{folder}/model.onnx", accuracy=0.9)
+    ...     session = onnxruntime.InferenceSession(path)
+    >>> labels, sizes, index = session.run(None, {"scores": np.float32(data.posterior[:1])})
+    >>> sets = model.predict_set(data.posterior[:1], accuracy=0.9)
+    >>> labels[0, : sizes[0]].tolist() == sets.labels()[0]
+    True
+    """
+    require("onnx")
+    check_choice(dtype, "dtype", ("float32", "float64"))
+    check_target(path, overwrite)
+    if not hasattr(model, "_classes"):
+        raise NotFittedError(
+            f"this {type(model).__name__} is not fitted yet; call fit(scores, y) first"
+        )
+    check_overrides(model, SetPredictor, "onnx_sets", PREDICTION)
+    point = OperatingPoint(accuracy, delta, mean_size, cost_weight, by)
+    n_candidates = _n_candidates(model, candidates)
+    depth = n_candidates or model.accepted_rows().depth or model._classes.n
+    graph = ModelGraph(model._classes.n, depth, n_candidates, F64 if dtype == "float64" else F32)
+    sets: GraphSets = model.onnx_sets(graph, point)
+    metadata = {
+        "model": type(model).__name__,
+        "guarantee": str(sets.guarantee),
+        "guarantee_fields": asdict(sets.guarantee),
+        "classes": model.classes_.tolist(),
+        "score_type": model.score_type_,
+        **sets.metadata,
+    }
+    return write(onnx_model(graph.graph, sets, metadata, type(model).__name__), path)
+
+
+def _n_candidates(model: SetPredictor, given: int | None) -> int | None:
+    """Return the largest number of candidates of a row; None if every class has a score."""
+    accepted = model.accepted_rows()
+    if given is None:
+        return accepted.candidates if accepted.dense is False else None
+    if check_count(given, "candidates") > model._classes.n:
+        raise ValueError(f"candidates = {given} is more than the {model._classes.n} classes")
+    if accepted.dense:
+        raise ValueError(
+            f"candidates = {given}, but this {type(model).__name__} learned from rows with a score "
+            "for every class; leave candidates out, or fit with candidates"
+        )
+    if given < accepted.candidates:
+        raise ValueError(
+            f"candidates = {given}, but fit saw up to {accepted.candidates} in a row; give at "
+            "least that many (rows with fewer are padded with -1)"
+        )
+    return given
+
+
+def threshold_for(
+    model: ConformalPredictor,
+    *,
+    accuracy: float | None = None,
+    delta: float | None = None,
+    mean_size: float | None = None,
+    cost_weight: float | None = None,
+) -> float:
+    """Return the value of a graph's input `threshold` for an operating point.
+
+    Parameters
+    ----------
+    model : ConformalPredictor
+        The model that was exported.
+    accuracy, delta, mean_size, cost_weight
+        The operating point, as in `predict_set`.
+
+    Returns
+    -------
+    float
+        The threshold.
+
+    Raises
+    ------
+    ValueError
+        If the model has a threshold for each class or group.
+
+    Examples
+    --------
+    >>> import shortlist as sl
+    >>> data = sl.datasets.gaussian(3000)
+    >>> model = sl.SplitConformal("topk").fit(data.posterior, data.y)
+    >>> threshold_for(model, accuracy=0.9)  # five labels
+    -5.0
+    """
+    thresholds = model.thresholds(
+        accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight
+    )
+    if thresholds.per != "set":
+        raise ValueError(
+            f"by = {thresholds.per!r} makes a threshold for each {thresholds.per}, not one; "
+            "export with accuracy=..., or set_params(by=None)"
+        )
+    return float(thresholds.values)

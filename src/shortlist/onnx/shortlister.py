@@ -1,0 +1,135 @@
+"""The two stages of the Shortlister in the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shortlist.onnx.envelope import bucket_masses, running_min
+from shortlist.onnx.graph import F32, F64, INT, Value
+from shortlist.onnx.networks import mean_log_proba, residual, standardized
+from shortlist.predictors.shortlister.neighbours import LEAST, SHARPNESS, Neighbours
+from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
+from shortlist.predictors.shortlister.rescoring import Rescorer
+from shortlist.ranking.probabilities import LEAST_LOG_PROBA
+
+GROUP = 8
+"""Number of neighbours whose weights are added at once; classes are padded to whole groups."""
+FAR = -1e4
+"""Cosine of the padding, whose weight is zero."""
+
+
+def rescored_log_proba(
+    rescorer: Rescorer, prior: Value, features: Value, labels: Value | None
+) -> Value:
+    """Return the log-probabilities of stage 1.
+
+    Parameters
+    ----------
+    rescorer : Rescorer
+        The fitted stage.
+    prior : Value
+        Logarithms of the scores, by column if dense; of candidates, with the mass of all other
+        labels last.
+    features : Value of shape (n_rows, n_features)
+        Features of the rows.
+    labels : Value of shape (n_rows, depth), optional
+        Labels of candidates; None if every class has a score.
+
+    Returns
+    -------
+    Value
+        Log-probabilities of all classes by column, or of the candidates.
+    """
+    graph, network, pool = prior.graph, rescorer.network, rescorer.pool
+    columns = None
+    if labels is not None:
+        others = np.int64(rescorer.n_classes)
+        columns = graph.where(labels >= 0, labels, others).pad(0, 1, rescorer.n_classes)
+    log_p = mean_log_proba(residual(network, features, prior, columns), network.stack.members)
+    log_q = _log_shares(rescorer.neighbours, features)
+    if labels is None:
+        return graph.op("LogSoftmax", log_p * pool.a + log_q * pool.b, axis=-1)
+    listed = labels >= 0
+    log_q = log_q.take_along(labels.clamp(0))
+    shares = graph.where(listed, log_q.exp(), 0.0).sum()
+    log_q = graph.concat([log_q, (1.0 - shares).clamp(LEAST).log()])
+    pooled = log_p * pool.a + log_q * pool.b
+    present = listed.to(INT).pad(0, 1, 1) > 0
+    pooled = graph.where(present, pooled, float(np.finfo(np.float32).min))
+    return graph.op("LogSoftmax", pooled, axis=-1)[:, :-1]
+
+
+def _log_shares(neighbours: Neighbours, features: Value) -> Value:
+    """Return the log shares of all classes among near neighbours, (n_rows, n_classes)."""
+    graph = features.graph
+    directions, ends = _group_by_class(neighbours)
+    x = standardized(neighbours.standardize, features)
+    if neighbours.root is not None:
+        root = neighbours.root.to("cpu", torch.float64)
+        eye = torch.eye(len(root), dtype=torch.float64)
+        inverse = torch.linalg.solve_triangular(root, eye, upper=False)
+        x = x @ inverse.T.to(torch.float32).contiguous()
+    length = graph.op("Sqrt", (x * x).sum()).clamp(1e-12)
+    # A last feature of 1 meets a last entry of 0, or of FAR.
+    cosines = (x / length).pad(0, 1, 1.0) @ directions
+    near = ((cosines - cosines.max()) * SHARPNESS).exp()
+    sums = near.reshape(-1, directions.shape[1] // GROUP, GROUP).sum(axis=2, keep=False)
+    # Shares are at least LEAST, so that differences of sums in float64 are precise enough.
+    total = sums.to(F64).cumsum().pad(1, 0, 0.0)
+    shares = total.take(ends[1:]) - total.take(ends[:-1])
+    return (shares / total[:, -1:]).to(F32).clamp(LEAST).log()
+
+
+def _group_by_class(neighbours: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return directions, (n_features + 1, n_places), and the group at which each class ends."""
+    given = neighbours.directions.cpu().numpy()
+    index = neighbours.index.cpu().numpy()
+    counts = np.bincount(index, minlength=neighbours.n_classes)
+    groups = -(-counts // GROUP)
+    ends = np.concatenate([[0], groups.cumsum()])
+    first = counts.cumsum() - counts
+    place = GROUP * ends[index] + np.arange(len(index)) - first[index]
+    directions = np.zeros((given.shape[1] + 1, GROUP * int(ends[-1])), dtype=np.float32)
+    directions[-1] = FAR
+    directions[:, place] = np.concatenate([given, np.zeros((len(given), 1), np.float32)], axis=1).T
+    return directions, ends.astype(np.int64)
+
+
+def rank_masses(model: RankModel, log_p: Value, features: Value | None) -> Value:
+    """Return the bucket masses of stage 2, (n_rows, n_buckets) in float64."""
+    graph, buckets = log_p.graph, model.buckets
+    p = log_p.to(F64).exp()
+    masses = bucket_masses(p[:, :-1], buckets.sizes, buckets.sizes[-1])
+    if buckets.outside:
+        masses = graph.concat([masses, p[:, -1:]])
+    prior = masses.log().clamp(LEAST_LOG_PROBA).to(F32)
+    logits = residual(model.network, _rank_inputs(log_p, p, model.depth, features), prior)
+    return mean_log_proba(logits.to(F64), model.network.stack.members).exp()
+
+
+def _rank_inputs(log_p: Value, p: Value, depth: int, features: Value | None) -> Value:
+    """Return `rank_model.rank_inputs`; the tails are summed in float64, from the last one on."""
+    graph = log_p.graph
+    after = graph.op("CumSum", p, np.int64(1), reverse=1, exclusive=1)[:, :depth]
+    tails = after.log().clamp(LEAST_LOG_PROBA, 0.0).to(F32)
+    known = graph.concat([log_p[:, :depth].to(F32), tails])
+    if features is None:
+        return known
+    return graph.concat([features, known.to(features.dtype)])
+
+
+def spread(buckets: Buckets, levels: Value, log_p: Value) -> Value:
+    """Return `Buckets.spread`: levels of the buckets as levels of every rank."""
+    graph = levels.graph
+    sizes, depth = np.array(buckets.sizes), buckets.sizes[-1]
+    lengths = np.diff(sizes, prepend=0).astype(np.float64)
+    bucket = np.searchsorted(sizes, np.arange(1, depth + 1))
+    p = log_p[:, :depth].to(F64).exp()
+    mean = bucket_masses(p, buckets.sizes, depth) / lengths[None]
+    spread_out = levels.take(bucket) * (p / mean.take(bucket))
+    last = graph.constant((bucket == len(sizes) - 1)[None])
+    after = graph.where(last, 0.0, levels.take(np.minimum(bucket + 1, len(sizes) - 1)))
+    # The running minimum keeps them below the bucket before, too.
+    return running_min(graph.op("Max", spread_out, after), depth)
