@@ -15,6 +15,7 @@ TINY = Scale(
     fixed_weights=(0.1, 0.05),
     sample_sizes=(100, 200, 300, 400),
     largest_shortlister=200,
+    shortlister_epochs=2,
     epochs=2,
     classifier_rows=400,
     test_rows=500,

@@ -1,4 +1,4 @@
-"""Every figure end to end on tiny data: what the tables hold, what is drawn, what is written."""
+"""Every figure end to end on tiny data: tables, plots, and files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import shortlist as sl
 from shortlist.paper import FIGURES, Report, run, runner
 from shortlist.paper.figures import LOSSES
 from shortlist.paper.results import COLUMNS
-from shortlist.paper.tasks import CLASSIFIER_EPOCHS, Scored, Task, solve, weak_features
+from shortlist.paper.tasks import CLASSIFIER_EPOCHS, ScoredFile, Task, solve, weak_features
 
 SEEDS = range(TINY.seeds)
 
@@ -49,14 +49,14 @@ def test_every_figure_has_its_curves_for_every_seed(report, table):
                 assert sorted(seeds) == list(SEEDS), (figure.name, curve.label)
 
 
-def test_beside_the_papers_curves_stand_lac_and_the_shortlister_in_every_panel(report):
+def test_every_panel_shows_lac_and_the_shortlister_for_reference(report):
     for figure in report.results.figures:
         for panel in figure.panels:
             methods = {curve.task.method for curve in panel.curves}
             assert not panel.curves or {"LAC", "Shortlister", "cardinality-aware"} <= methods
 
 
-def test_absent_data_say_so_and_the_rest_goes_on(report):
+def test_panels_without_data_say_so(report):
     figure = report.results.figure("fig1")
     assert [panel.data for panel in figure.panels] == ["cifar100", "imagenet", "cifar10", "svhn"]
     missing = [panel.missing for panel in figure.panels]
@@ -76,7 +76,7 @@ def test_points_have_sizes_and_accuracies_in_range(table):
 @pytest.mark.parametrize("scoring", ["full", "weak"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_top_k_is_the_count_of_ranks_below_k(table, folder, scoring, seed):
-    file = sl.datasets.load(folder / "cifar100.npz", "features")
+    file = sl.datasets.load(folder / "cifar100.npz")
     columns = slice(None)
     if scoring == "weak":
         drawn = np.random.default_rng(seed).permutation(file.fit.x.shape[1])
@@ -139,7 +139,7 @@ def test_the_protocols_learn_from_as_many_rows_but_not_the_same(table):
     assert set(rows.protocol) == {"held-out", "seen"}
     assert set(rows.rows) == {300}
     file = sl.datasets.FeatureFile(*sl.datasets.gaussian(900, n_classes=4).split(400, 300))
-    scored = Scored(file, "full", 0)
+    scored = ScoredFile(file, "full", 0)
     held = scored.rows(Task("LAC", "x", 100))
     seen = scored.rows(Task("LAC", "x", 100, protocol="seen"))
     assert len(held) == len(seen) == 100
@@ -193,12 +193,12 @@ def test_no_method_beats_the_true_probabilities_by_more_than_noise(table):
 def test_the_bayes_selector_is_the_theorys():
     data = sl.datasets.gaussian(700, n_classes=6, dimension=5, separation=0.8)
     file = sl.datasets.FeatureFile(*data.split(300, 300))
-    scored = Scored(file, "full", 0)
+    scored = ScoredFile(file, "full", 0)
     task = Task(
         "Bayes selector", "gaussian", 300, family="threshold", members=(0.4, 0.2, 0.05),
         cost="linear", weights=(0.3, 0.1, 0.01),
     )  # fmt: skip
-    found = solve(task, scored)
+    outcome = solve(task, scored)
     ranking = sl.Ranking.from_scores(scored.probabilities(file.test))
     sizes = sl.Threshold([0.4, 0.2, 0.05]).sizes(ranking)
     order = np.argsort(-scored.probabilities(file.test), axis=1, kind="stable")
@@ -209,20 +209,20 @@ def test_the_bayes_selector_is_the_theorys():
             k = sl.theory.bayes_choice(file.test.posterior[row], sets, "linear", weight)
             lengths.append(len(sets[k]))
             hits.append(label in sets[k])
-        assert found.mean_size[i] == pytest.approx(np.mean(lengths))
-        assert found.accuracy[i] == pytest.approx(np.mean(hits))
+        assert outcome.mean_size[i] == pytest.approx(np.mean(lengths))
+        assert outcome.accuracy[i] == pytest.approx(np.mean(hits))
 
 
 def test_bayes_needs_the_truth():
     file = sl.datasets.FeatureFile(*sl.datasets.digits().split(300, 300))
     with pytest.raises(ValueError, match="true probabilities"):
-        solve(Task("Bayes", "digits", 300), Scored(file, "full", 0))
+        solve(Task("Bayes", "digits", 300), ScoredFile(file, "full", 0))
 
 
 def test_a_class_that_the_classifier_never_saw_has_probability_zero():
     data = sl.datasets.gaussian(600, n_classes=5, dimension=4, separation=1.0)
     fit, select, test = data.split(200, 200)
-    scored = Scored(sl.datasets.FeatureFile(fit[fit.y != 3], select, test), "full", 0)
+    scored = ScoredFile(sl.datasets.FeatureFile(fit[fit.y != 3], select, test), "full", 0)
     p = scored.probabilities(test)
     assert p.shape == (200, 5)
     assert (p[:, 3] == 0).all()
@@ -232,7 +232,7 @@ def test_a_class_that_the_classifier_never_saw_has_probability_zero():
 # Files
 
 
-def test_csv_and_json_hold_the_same_points_with_versions_and_seeds(report, output, table):
+def test_csv_and_json_contain_the_same_points_with_versions_and_seeds(report, output, table):
     with (output / "points.csv").open() as file:
         rows = list(csv.DictReader(file))
     whole = json.loads((output / "points.json").read_text())
@@ -259,13 +259,13 @@ def test_every_figure_is_drawn_as_png_and_svg(report, output):
     }
 
 
-def test_the_page_has_the_claims_the_pictures_and_the_numbers(report, output, table):
+def test_the_page_has_the_claims_the_images_and_the_numbers(report, output, table):
     page = (output / "paper.md").read_text()
     assert report.page == output / "paper.md"
     assert len(report.findings) == 7  # nothing of ImageNet, which is not there
-    for found in report.findings:
-        assert f"| {found.claim} | {found.where} | **{found.verdict}** |" in page
-        for line in found.measured:
+    for finding in report.findings:
+        assert f"| {finding.claim} | {finding.where} | **{finding.verdict}** |" in page
+        for line in finding.evidence:
             assert f"- {line}" in page
     for name in FIGURES:
         assert f"]({name}.png)" in page
@@ -287,16 +287,16 @@ def test_a_page_elsewhere_finds_its_pictures(folder, output, report, tmp_path):
     assert (page.parent / target).resolve() == (output / "fig1.png").resolve()
 
 
-# Going on
+# Interrupted runs
 
 
-def test_what_is_there_is_not_done_again(folder, output, report, monkeypatch):
-    monkeypatch.setattr(runner, "solve", lambda *_: pytest.fail("done again"))
+def test_stored_outcomes_are_not_computed_again(folder, output, report, monkeypatch):
+    monkeypatch.setattr(runner, "solve", lambda *_: pytest.fail("computed again"))
     again = run(folder, output, scale=TINY, workers=1, progress=False)
     assert again.results.outcomes == report.results.outcomes
 
 
-def test_what_is_missing_damaged_or_of_other_data_is_done_again(
+def test_missing_damaged_and_foreign_outcomes_are_computed_again(
     folder, output, report, monkeypatch, tmp_path
 ):
     kept = sorted((output / "kept").glob("cifar10-LAC-0-*.json"))
@@ -330,24 +330,26 @@ def test_a_run_that_is_killed_goes_on_to_the_same_points(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(code)
     out = tmp_path / "out"
-    root = Path(__file__).parent
+    paths = Path(__file__).parent, Path(sl.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, str(script), str(data), str(out)]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(root)})
+    process = subprocess.Popen(command, env=environment)
     until = time.monotonic() + 120
     while not list(out.glob("kept/[!.]*.json")) and time.monotonic() < until:
+        assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("kept/[!.]*.json")}
     assert before
     assert not (out / "points.csv").exists()
-    found = run(data, out, ["fig1"], scale=TINY, workers=1, progress=False)
+    outcome = run(data, out, ["fig1"], scale=TINY, workers=1, progress=False)
     for name, moment in before.items():
         assert (out / "kept" / name).stat().st_mtime_ns == moment
     whole = run(data, tmp_path / "afresh", ["fig1"], scale=TINY, workers=1, progress=False)
     strip = [
         {task: replace(outcome, seconds=0) for task, outcome in one.results.outcomes.items()}
-        for one in (found, whole)
+        for one in (outcome, whole)
     ]
     assert strip[0] == strip[1]
 
@@ -361,7 +363,7 @@ def test_an_error_in_a_process_is_raised_and_what_was_done_is_kept(folder, tmp_p
         run(data, tmp_path / "out", ["fig1"], scale=TINY, workers=2, progress=False)
 
 
-# What comes in
+# Input
 
 
 def test_unknown_figures_are_named_with_what_there_is(folder, tmp_path):

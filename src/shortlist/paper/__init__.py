@@ -1,10 +1,11 @@
-"""The paper's experiments: its figures, computed here, with LAC and the Shortlister beside.
+"""The experiments of the paper: its figures, with LAC and the Shortlister for reference.
 
-`run` (or `shortlist paper`) fits what the figures need, draws them, and judges the paper's claims.
+`run` (or ``shortlist paper``) fits the methods, plots the figures, and checks the paper's claims.
 """
 
-from shortlist.paper.figures import FIGURES, Figure, Scale
+from shortlist.paper.figures import FIGURES, Figure
 from shortlist.paper.results import Results
+from shortlist.paper.scale import Scale
 from shortlist.paper.study import Report, run
 
 __all__ = ["run", "FIGURES", "Figure", "Report", "Results", "Scale"]

@@ -1,4 +1,4 @@
-"""The paper's claims, each with what was measured and a verdict."""
+"""The claims of the paper, each with evidence and a verdict."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from shortlist.paper.sources import TITLES
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 HALF, TWO_THIRDS = 0.6, 0.73
-"""What is still called about half, and about two thirds."""
+"""Upper limits of what is called about half, and about two thirds."""
 LOWER = (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
-"""Where a claim is looked at whose own accuracy is not reached."""
+"""Accuracies to use if the accuracy of a claim is not reached."""
 NEGLIGIBLE = 0.03
 NOTEWORTHY = 0.01
-"""A difference in size below 1% is called none."""
+"""Differences in size below 1% are ignored."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, what was measured of it, line by line, and a verdict."""
+    """A claim of the paper, the figures it is about, the evidence line by line, and a verdict."""
 
     claim: str
     where: str
-    measured: tuple[str, ...]
+    evidence: tuple[str, ...]
     verdict: str
 
 
-def judge(results: Results) -> list[Finding]:
-    """The claims on which the figures that were asked for have something to say."""
-    return [found for claim in CLAIMS for found in claim(results)]
+def check_claims(results: Results) -> list[Finding]:
+    """Return a finding for each claim that the computed figures are about."""
+    return [finding for claim in CLAIMS for finding in claim(results)]
 
 
 def _half_at_98(results: Results) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _smaller_than_top_k(
 ) -> Iterator[Finding]:
     lines, ratios = [], []
     for panel in _panels(results, "fig1", names):
-        top = results.curves(_named(panel, "top-k"))
+        top = results.curves(_find_curve(panel, "top-k"))
         best: float | None = None
         for curves, words in _candidates(results, panel):
             at = _reached(curves, accuracy)
@@ -74,26 +74,28 @@ def _smaller_than_top_k(
             ratio = _ratios(curves, top, at)
             lines.append(f"{TITLES[panel.data]}{words}: {note}{_sizes(ratio, at, 'top-k')}")
             if at == accuracy and "seen" not in words:
-                found = float(ratio.ratio.mean())
-                best = found if best is None else min(best, found)
+                mean = float(ratio.ratio.mean())
+                best = mean if best is None else min(best, mean)
         ratios.append(np.inf if best is None else best)
     if lines:
         yield Finding(claim, "fig1, fig3", tuple(lines), _verdict(ratios, bound))
 
 
 def _candidates(results: Results, panel: Panel) -> Iterator[tuple[list[Frontier], str]]:
-    """The selectors of a data set that the claim may be about, and what to call them."""
-    yield results.curves(_named(panel, "cardinality-aware")), ", K = {1, 2, 4, 8}"
-    wider = _all_of_figure_3(results, panel.data)
+    """Yield the selectors of a data set that a claim may be about, and their names."""
+    yield results.curves(_find_curve(panel, "cardinality-aware")), ", K = {1, 2, 4, 8}"
+    wider = _figure_3_curves(results, panel.data)
     if wider:
         yield wider, ", all K and λ of figure 3"
-    seen = _named(panel, "cardinality-aware, seen rows")
+    seen = _find_curve(panel, "cardinality-aware, seen rows")
     yield results.curves(seen), ", K = {1, 2, 4, 8}, trained on seen rows"
 
 
 def _reached(curves: Sequence[Frontier], accuracy: float) -> float | None:
-    """The accuracy itself, or the highest of a few lower ones that every seed reaches, with more
-    than one label for a row."""
+    """Return the accuracy, or the highest of a few lower ones, that every seed reaches.
+
+    Curves must also have points below it, with one label for each row.
+    """
     low = max(float(c.accuracy.min()) for c in curves)
     for at in (accuracy, *(a for a in LOWER if a < accuracy)):
         if low < at <= _highest(curves):
@@ -104,7 +106,7 @@ def _reached(curves: Sequence[Frontier], accuracy: float) -> float | None:
 def _cost_negligible(results: Results) -> Iterator[Finding]:
     lines, differences = [], []
     for panel in _panels(results, "fig2"):
-        curves = [results.curves(_named(panel, label)) for label in ("cost log k", "cost k")]
+        curves = [results.curves(_find_curve(panel, label)) for label in ("cost log k", "cost k")]
         low = max(float(c.accuracy.min()) for both in curves for c in both) + 0.002
         high = min(map(_highest, curves))
         at = np.arange(low, high, 0.002)
@@ -132,12 +134,12 @@ def _outperforms_top_k(results: Results) -> Iterator[Finding]:
     lines, shares = [], []
     for name in ("fig1", "fig3", "fig4"):
         for panel in _panels(results, name):
-            top = results.curves(_named(panel, "top-k"))
+            top = results.curves(_find_curve(panel, "top-k"))
             gains = np.concatenate(
                 [
                     _gain(results.curves(curve), top)
                     for curve in panel.curves
-                    if curve.is_the_papers and curve.task.protocol == "held-out"
+                    if curve.is_paper and curve.task.protocol == "held-out"
                 ]
             )
             gains = gains[~np.isnan(gains)]
@@ -156,13 +158,15 @@ def _outperforms_top_k(results: Results) -> Iterator[Finding]:
 
 
 def _gain(curves: Sequence[Frontier], top: Sequence[Frontier]) -> NDArray[np.float64]:
-    """Accuracy above top-k's at equal size, on average over seeds, for each point with more than
-    one label; NaN for the others."""
-    found = []
+    """Return accuracy minus that of top-k at equal size, averaged over seeds, for each point.
+
+    It is NaN for points with about one label for each row.
+    """
+    gains = []
     for curve, fixed in zip(curves, top, strict=True):
         gain = curve.accuracy - np.asarray(fixed.accuracy_at(curve.mean_size))
-        found.append(np.where(curve.mean_size > 1.01, gain, np.nan))
-    mean: NDArray[np.float64] = np.array(found).mean(axis=0)
+        gains.append(np.where(curve.mean_size > 1.01, gain, np.nan))
+    mean: NDArray[np.float64] = np.array(gains).mean(axis=0)
     return mean
 
 
@@ -171,7 +175,7 @@ def _grows_with_k(results: Results) -> Iterator[Finding]:
     for panel in _panels(results, "fig3"):
         steps, drops = [], []
         for curve in panel.curves:
-            if not curve.is_the_papers or curve.task.protocol == "seen":
+            if not curve.is_paper or curve.task.protocol == "seen":
                 continue
             frontiers = results.curves(curve)
             sizes = np.mean([c.mean_size for c in frontiers], axis=0)
@@ -193,7 +197,7 @@ def _grows_with_k(results: Results) -> Iterator[Finding]:
 def _denis_hebiri(results: Results) -> Iterator[Finding]:
     lines, ratios = [], []
     for panel in _panels(results, "fig6"):
-        sets, top = (results.curves(_named(panel, c)) for c in ("Denis and Hebiri", "top-k"))
+        sets, top = (results.curves(_find_curve(panel, c)) for c in ("Denis and Hebiri", "top-k"))
         at = min(0.95, float(np.floor(_highest(sets) * 100) / 100))
         ratio = _ratios(sets, top, at)
         ratios.append(abs(float(ratio.ratio.mean()) - 1))
@@ -212,7 +216,7 @@ def _beats_conformal(results: Results) -> Iterator[Finding]:
     if figure is None:
         return
     panel = figure.panels[0]
-    papers = [c for c in panel.curves if c.is_the_papers]
+    papers = [c for c in panel.curves if c.is_paper]
     most = max(c.task.rows for c in papers)
     lines: list[str] = []
     best: dict[float, float] = {}
@@ -222,12 +226,12 @@ def _beats_conformal(results: Results) -> Iterator[Finding]:
             if curve.task.rows == most:
                 best[at] = min(best.get(at, np.inf), float(ratio.ratio.mean()))
     for curve in panel.curves:
-        if curve.task.method == "Bayes selector":  # what no amount of data can better
+        if curve.task.method == "Bayes selector":  # The optimum, with unlimited data.
             for at, ratio in _against_conformal(results, panel, curve):
                 lines.append(f"{curve.label}, the best of these sets: {_sizes(ratio, at, 'LAC')}")
     if lines:
         claim = "With enough data the selector beats conformal prediction (artificial data)"
-        yield Finding(claim, "fig5", tuple(lines), _beaten(list(best.values())))
+        yield Finding(claim, "fig5", tuple(lines), _verdict_of_ratios(list(best.values())))
 
 
 def _beats_conformal_weak(results: Results) -> Iterator[Finding]:
@@ -236,7 +240,7 @@ def _beats_conformal_weak(results: Results) -> Iterator[Finding]:
     for panel in _panels(results, "fig6"):
         best: dict[float, float] = {}
         for curve in panel.curves:
-            if not curve.is_the_papers:
+            if not curve.is_paper:
                 continue
             compared = list(_against_conformal(results, panel, curve))
             for at, ratio in compared:
@@ -248,13 +252,13 @@ def _beats_conformal_weak(results: Results) -> Iterator[Finding]:
         ratios.extend(best.values())
     if lines:
         claim = "With a weak scoring function it beats conformal prediction on real data"
-        yield Finding(claim, "fig6", tuple(lines), _beaten(ratios))
+        yield Finding(claim, "fig6", tuple(lines), _verdict_of_ratios(ratios))
 
 
 def _against_conformal(
     results: Results, panel: Panel, curve: Curve
 ) -> Iterator[tuple[float, Ratio]]:
-    """A selector against LAC, at each of a few accuracies that it reaches."""
+    """Yield ratios of the sizes of a selector and of LAC at accuracies that it reaches."""
     lac = next(c for c in panel.curves if c.task.method == "LAC")
     curves = results.curves(curve)
     for at in (0.8, 0.9, 0.95):
@@ -283,6 +287,7 @@ class Ratio:
 
     @property
     def ratio(self) -> NDArray[np.float64]:
+        """Size divided by the reference."""
         quotient: NDArray[np.float64] = self.size / self.reference
         return quotient
 
@@ -293,7 +298,7 @@ def _ratios(curves: Sequence[Frontier], reference: Sequence[Frontier], at: float
 
 
 def _sizes(ratio: Ratio, at: float, than: str) -> str:
-    """A comparison in words."""
+    """Return a comparison of sizes in words."""
     spread = f" ± {ratio.ratio.std():.2f}" if len(ratio.ratio) > 1 else ""
     return (
         f"{ratio.size.mean():.2f} labels at {100 * at:.4g}%, where {than} has "
@@ -302,38 +307,39 @@ def _sizes(ratio: Ratio, at: float, than: str) -> str:
 
 
 def _verdict(values: Sequence[float], bound: float) -> str:
-    """Reproduced if all are within the bound, partly if some are."""
+    """Return "reproduced" if all values are within the bound, "partly" if some are."""
     within = [value <= bound for value in values]
     return REPRODUCED if all(within) else PARTLY if any(within) else NOT
 
 
-def _beaten(ratios: Sequence[float]) -> str:
+def _verdict_of_ratios(ratios: Sequence[float]) -> str:
     shorter = [ratio < 1 - NOTEWORTHY for ratio in ratios]
     return REPRODUCED if shorter and all(shorter) else PARTLY if any(shorter) else NOT
 
 
 def _highest(curves: Sequence[Frontier]) -> float:
-    """The accuracy that every seed's curve reaches."""
+    """Return the highest accuracy that the curves of all seeds reach."""
     return min(float(c.accuracy.max()) for c in curves)
 
 
 def _panels(results: Results, figure: str, names: Sequence[str] | None = None) -> list[Panel]:
-    found = results.figure(figure)
-    panels = () if found is None else found.panels
+    """Return the panels of a figure that have curves."""
+    one = results.figure(figure)
+    panels = () if one is None else one.panels
     return [p for p in panels if p.curves and (names is None or p.data in names)]
 
 
-def _named(panel: Panel, label: str) -> Curve:
+def _find_curve(panel: Panel, label: str) -> Curve:
     return next(curve for curve in panel.curves if curve.label == label)
 
 
-def _all_of_figure_3(results: Results, data: str) -> list[Frontier]:
-    """Every point of figure 3 as one curve for each seed."""
+def _figure_3_curves(results: Results, data: str) -> list[Frontier]:
+    """Return all points of figure 3 as one curve for each seed."""
     curves = [
         results.curves(curve)
         for panel in _panels(results, "fig3", [data])
         for curve in panel.curves
-        if curve.is_the_papers and curve.task.protocol == "held-out"
+        if curve.is_paper and curve.task.protocol == "held-out"
     ]
     return [
         Frontier(

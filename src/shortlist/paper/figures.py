@@ -1,4 +1,4 @@
-"""The paper's figures: which curves stand in which panel, and what each needs to be fitted."""
+"""The figures of the paper: their panels, the curves in each, and the tasks behind each curve."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shortlist.paper.sources import TITLES, Sources, absence
-from shortlist.paper.tasks import Task, growing
+from shortlist.paper.scale import Scale
+from shortlist.paper.sources import TITLES, Sources, missing_message
+from shortlist.paper.tasks import Task, growing_sizes
 
 LOSSES = ("log", "exp", "gce", "mae", "constrained_exp", "squared_hinge", "hinge", "margin")
 ARTIFICIAL_WEIGHTS = {
@@ -16,122 +17,109 @@ ARTIFICIAL_WEIGHTS = {
     "linear": (0.12, 0.07, 0.045, 0.03, 0.02, 0.01),
 }
 COSTS = {"log": "log k", "linear": "k"}
-"""How the paper writes the costs."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of everything: what tells the whole study from a quick look."""
-
-    seeds: int = 3
-    points: int = 8
-    """Lambdas of a curve."""
-    fixed_weights: tuple[float, ...] = (0.1, 0.05, 0.02, 0.01)
-    """The lambdas of figure 3."""
-    rows: int = 30_000
-    """To select by, of the real data, at most …"""
-    weak_rows: int = 20_000
-    """… and for a weak scoring function, of which the paper says that fewer will do."""
-    sample_sizes: tuple[int, ...] = (1_000, 5_000, 20_000, 50_000, 150_000, 500_000)
-    largest_shortlister: int = 50_000
-    """The Shortlister is fitted on so many artificial rows at most."""
-    epochs: int = 15
-    steps: int = 12_000
-    """A training takes about so many at most, however many rows there are."""
-    classifier_rows: int = 20_000
-    test_rows: int = 20_000
-
-    def weights(self, cost: str) -> tuple[float, ...]:
-        """Lambdas from high to low. Costs k are higher, so that their lambdas are lower."""
-        high, low = (0.4, 0.01) if cost == "log" else (0.3, 0.003)
-        return tuple(np.geomspace(high, low, self.points).round(6).tolist())
-
-    def epochs_for(self, rows: int) -> int:
-        return max(2, min(self.epochs, round(self.steps * 128 / rows)))
-
-
-QUICK = Scale(
-    seeds=1,
-    points=5,
-    fixed_weights=(0.05, 0.01),
-    rows=5_000,
-    weak_rows=5_000,
-    sample_sizes=(1_000, 5_000, 20_000),
-    largest_shortlister=20_000,
-    epochs=5,
-    test_rows=10_000,
-)
+"""Costs in the notation of the paper."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a panel: the points of one task, or one point of each of several."""
+    """A curve of a panel: the points of one task, or one point of each of several tasks.
+
+    Attributes
+    ----------
+    label : str
+        Name in the legend.
+    tasks : tuple of Task
+        Tasks, without seeds.
+    weight : float or None
+        If given, only the points of this lambda.
+    """
 
     label: str
     tasks: tuple[Task, ...]
-    """Without their seeds."""
     weight: float | None = None
-    """Only the points of this lambda."""
 
     @property
     def task(self) -> Task:
-        """The last of the tasks, which the others grow up to."""
+        """The last task, which has the most rows or the largest family."""
         return self.tasks[-1]
 
     @property
-    def is_ours(self) -> bool:
+    def is_shortlister(self) -> bool:
+        """Whether the curve is that of the Shortlister."""
         return self.task.method == "Shortlister"
 
     @property
-    def is_the_papers(self) -> bool:
+    def is_paper(self) -> bool:
+        """Whether the curve is that of the paper's selector."""
         return self.task.method == "cardinality-aware"
 
 
 @dataclass(frozen=True)
 class Panel:
+    """A panel of a figure.
+
+    Attributes
+    ----------
+    data : str
+        Name of the data set.
+    curves : tuple of Curve
+        Curves to plot.
+    title : str
+        Title of the panel.
+    missing : str
+        Why there are no curves.
+    by_rows : bool
+        Whether to plot the mean size at 95% against the number of rows.
+    """
+
     data: str
     curves: tuple[Curve, ...]
     title: str
     missing: str = ""
-    """Why there are no curves."""
     by_rows: bool = False
-    """Mean size at 95% against the number of rows to select by, rather than a curve."""
 
 
 @dataclass(frozen=True)
 class Figure:
+    """A figure: its panels and their layout."""
+
     name: str
     caption: str
     panels: tuple[Panel, ...]
     columns: int
 
     def tasks(self) -> Iterator[Task]:
+        """Yield all tasks of the figure."""
         for panel in self.panels:
             for curve in panel.curves:
                 yield from curve.tasks
 
 
-def define(
+def make_figures(
     names: list[str], sources: Sources, scale: Scale, known: Mapping[str, Mapping[str, int]]
 ) -> list[Figure]:
-    """The figures asked for; `known` has the classes and rows of each data set that is there."""
+    """Return figures by name; `known` has the numbers of classes and rows of each data set."""
     return [FIGURES[name](_Study(sources, scale, known)) for name in names]
 
 
 @dataclass(frozen=True)
 class _Study:
+    """Makes the tasks and curves of a study."""
+
     sources: Sources
     scale: Scale
     known: Mapping[str, Mapping[str, int]]
 
     def task(self, method: str, data: str, **more: object) -> Task:
         most = self.scale.weak_rows if more.get("scoring") == "weak" else self.scale.rows
-        there = self.known[data]["select"]
-        rows = there if data == "gaussian" else min(there, most)
+        available = self.known[data]["select"]
+        rows = available if data == "gaussian" else min(available, most)
+        if method == "Shortlister":
+            more.setdefault("epochs", self.scale.shortlister_epochs)
         return replace(Task(method, data, rows), **more)  # type: ignore[arg-type]
 
     def paper(self, data: str, **more: object) -> Task:
-        """The paper's selectors for a path of lambdas, K = {1, 2, 4, 8} and log cost by default."""
+        """Return a task for the paper's selector; by default K = {1, 2, 4, 8} and cost log k."""
         standard: dict[str, object] = {
             "members": tuple(k for k in (1, 2, 4, 8) if k <= self.known[data]["classes"]),
             "weights": self.scale.weights(str(more.get("cost", "log"))),
@@ -139,8 +127,8 @@ class _Study:
         }
         return self.task("cardinality-aware", data, **(standard | more))
 
-    def beside(self, data: str, scoring: str = "full") -> tuple[Curve, ...]:
-        """What stands beside the paper's curves in every panel."""
+    def reference_curves(self, data: str, scoring: str = "full") -> tuple[Curve, ...]:
+        """Return the curves that every panel shows for reference."""
         return tuple(
             Curve(label, (self.task(method, data, scoring=scoring),))
             for method, label in (
@@ -153,14 +141,14 @@ class _Study:
         return Curve("top-k", (self.task("top-k", data, scoring=scoring),))
 
     def panels(self, curves: Callable[[str], tuple[Curve, ...]]) -> tuple[Panel, ...]:
-        """The paper's four panels."""
-        found = []
+        """Return the four panels of the paper."""
+        panels = []
         for data in self.sources.panels():
             if data in self.known:
-                found.append(Panel(data, curves(data), TITLES[data]))
+                panels.append(Panel(data, curves(data), TITLES[data]))
             else:
-                found.append(Panel(data, (), TITLES[data], missing=absence(data)))
-        return tuple(found)
+                panels.append(Panel(data, (), TITLES[data], missing=missing_message(data)))
+        return tuple(panels)
 
 
 def _figure_1(study: _Study) -> Figure:
@@ -169,7 +157,7 @@ def _figure_1(study: _Study) -> Figure:
             study.top_k(data),
             Curve("cardinality-aware", (study.paper(data),)),
             Curve("cardinality-aware, seen rows", (study.paper(data, protocol="seen"),)),
-            *study.beside(data),
+            *study.reference_curves(data),
         )
 
     caption = "Accuracy versus cardinality for K = {1, 2, 4, 8}. Cost log k, lambda varied."
@@ -185,20 +173,20 @@ def _figure_2(study: _Study) -> Figure:
                 for cost, word in COSTS.items()
             ),
             Curve("cost log k, seen rows", (study.paper(data, protocol="seen"),)),
-            *study.beside(data),
+            *study.reference_curves(data),
         )
 
     caption = "Accuracy versus cardinality for cost log k and cost k, with K = {1, 2, 4, 8}."
     return Figure("fig2", caption, study.panels(curves), columns=4)
 
 
-def _grown(
+def _growing_tasks(
     study: _Study, data: str, weights: tuple[float, ...], **more: object
 ) -> tuple[Task, ...]:
-    """A task for each K of those that grow by doubling."""
+    """Return a task for each K, where K grows by doubling."""
     return tuple(
         study.paper(data, members=members, weights=weights, **more)
-        for members in growing(study.known[data]["classes"])
+        for members in growing_sizes(study.known[data]["classes"])
     )
 
 
@@ -206,13 +194,13 @@ def _figure_3(study: _Study) -> Figure:
     weights = study.scale.fixed_weights
 
     def curves(data: str) -> tuple[Curve, ...]:
-        grown = _grown(study, data, weights)
-        seen = _grown(study, data, (0.05,), protocol="seen")
+        grown = _growing_tasks(study, data, weights)
+        seen = _growing_tasks(study, data, (0.05,), protocol="seen")
         return (
             study.top_k(data),
             *(Curve(f"λ = {weight:g}", grown, weight) for weight in weights),
             Curve("λ = 0.05, seen rows", seen, 0.05),
-            *study.beside(data),
+            *study.reference_curves(data),
         )
 
     caption = (
@@ -224,15 +212,15 @@ def _figure_3(study: _Study) -> Figure:
 
 def _figure_4(study: _Study) -> Figure:
     def curves(data: str) -> tuple[Curve, ...]:
-        logarithmic = _grown(study, data, study.scale.fixed_weights)
-        linear = _grown(study, data, (0.05,), cost="linear")
-        seen = _grown(study, data, (0.05,), protocol="seen")
+        logarithmic = _growing_tasks(study, data, study.scale.fixed_weights)
+        linear = _growing_tasks(study, data, (0.05,), cost="linear")
+        seen = _growing_tasks(study, data, (0.05,), protocol="seen")
         return (
             study.top_k(data),
             Curve("cost log k", logarithmic, 0.05),
             Curve("cost k", linear, 0.05),
             Curve("cost log k, seen rows", seen, 0.05),
-            *study.beside(data),
+            *study.reference_curves(data),
         )
 
     caption = (
@@ -242,59 +230,79 @@ def _figure_4(study: _Study) -> Figure:
     return Figure("fig4", caption, study.panels(curves), columns=2)
 
 
-def _figure_5(study: _Study) -> Figure:
-    sizes = study.scale.sample_sizes
-    data = "gaussian"
-    thresholds = tuple(np.geomspace(0.5, 0.001, 12).round(6).tolist())
+def _gaussian_selector(study: _Study, cost: str, rows: int) -> Task:
+    """Return a task for the paper's selector on artificial data, with threshold sets."""
+    return study.paper(
+        "gaussian",
+        family="threshold",
+        members=tuple(np.geomspace(0.5, 0.001, 12).round(6).tolist()),
+        cost=cost,
+        weights=ARTIFICIAL_WEIGHTS[cost],
+        rows=rows,
+        epochs=study.scale.epochs_for(rows),
+    )
 
-    def learned(cost: str, rows: int) -> Task:
-        return study.paper(
-            data,
-            family="threshold",
-            members=thresholds,
-            cost=cost,
-            weights=ARTIFICIAL_WEIGHTS[cost],
-            rows=rows,
-            epochs=study.scale.epochs_for(rows),
-        )
 
-    def ours(method: str, rows: int) -> Task:
-        return study.task(method, data, rows=rows)
+def _bayes_curve(study: _Study) -> Curve:
+    return Curve("Bayes: the true probabilities", (study.task("Bayes", "gaussian"),))
 
+
+def _gaussian_curves(study: _Study) -> tuple[Curve, ...]:
+    """Return the curves of accuracy against mean size on artificial data."""
+    sizes, data = study.scale.sample_sizes, "gaussian"
     few = min(5_000, sizes[-1])
     most = min(study.scale.largest_shortlister, sizes[-1])
     shown = sorted({min(50_000, sizes[-1]), sizes[-1]} if len(sizes) > 3 else sizes[-2:])
-    bayes = Curve("Bayes: the true probabilities", (study.task("Bayes", data),))
-    best = [replace(learned(cost, sizes[-1]), method="Bayes selector") for cost in COSTS]
-    curves = (
-        Curve(f"conformal (LAC), m = {most:,}", (ours("LAC", most),)),
+    best = [
+        replace(_gaussian_selector(study, cost, sizes[-1]), method="Bayes selector")
+        for cost in COSTS
+    ]
+    return (
+        Curve(f"conformal (LAC), m = {most:,}", (study.task("LAC", data, rows=most),)),
         *(
-            Curve(f"cardinality-aware, cost {word}, m = {m:,}", (learned(cost, m),))
+            Curve(
+                f"cardinality-aware, cost {word}, m = {m:,}", (_gaussian_selector(study, cost, m),)
+            )
             for cost, word in COSTS.items()
             for m in shown
         ),
         *(Curve(f"r*, cost {COSTS[task.cost]}", (task,)) for task in best),
-        *(Curve(f"Shortlister, m = {m:,}", (ours("Shortlister", m),)) for m in (few, most)),
-        bayes,
-    )
-    small = [m for m in sizes if m <= study.scale.largest_shortlister]
-    by_rows = (
-        Curve("conformal (LAC)", tuple(ours("LAC", m) for m in sizes)),
         *(
-            Curve(f"cardinality-aware, cost {word}", tuple(learned(cost, m) for m in sizes))
+            Curve(f"Shortlister, m = {m:,}", (study.task("Shortlister", data, rows=m),))
+            for m in (few, most)
+        ),
+        _bayes_curve(study),
+    )
+
+
+def _gaussian_by_rows(study: _Study) -> tuple[Curve, ...]:
+    """Return the curves of mean size against the number of rows on artificial data."""
+    sizes, data = study.scale.sample_sizes, "gaussian"
+    small = [m for m in sizes if m <= study.scale.largest_shortlister]
+    return (
+        Curve("conformal (LAC)", tuple(study.task("LAC", data, rows=m) for m in sizes)),
+        *(
+            Curve(
+                f"cardinality-aware, cost {word}",
+                tuple(_gaussian_selector(study, cost, m) for m in sizes),
+            )
             for cost, word in COSTS.items()
         ),
-        Curve("Shortlister", tuple(ours("Shortlister", m) for m in small)),
-        bayes,
+        Curve("Shortlister", tuple(study.task("Shortlister", data, rows=m) for m in small)),
+        _bayes_curve(study),
     )
+
+
+def _figure_5(study: _Study) -> Figure:
     caption = (
         "Artificial data: threshold sets against conformal prediction, for different sizes m of "
         "the sample to select by; and the mean size at 95% against m, for real data too (top-k "
         "sets with K up to 64)."
     )
+    data = "gaussian"
     panels = [
-        Panel(data, curves, TITLES[data]),
-        Panel(data, by_rows, "Gaussian classes: mean size at 95%", by_rows=True),
+        Panel(data, _gaussian_curves(study), TITLES[data]),
+        Panel(data, _gaussian_by_rows(study), "Gaussian classes: mean size at 95%", by_rows=True),
     ]
     real = study.sources.panels()[0]
     if real in study.known:
@@ -304,11 +312,11 @@ def _figure_5(study: _Study) -> Figure:
 
 
 def _by_rows(study: _Study, data: str) -> tuple[Curve, ...]:
-    """Real data, more and more of it; top-k sets for the largest K, which reaches far enough."""
+    """Return curves over the number of rows of real data, with top-k sets for the largest K."""
     most = study.task("LAC", data).rows
     counts = [m for m in study.scale.sample_sizes if m < most] + [most]
     lower = tuple(np.geomspace(0.1, 0.0005, study.scale.points).round(6).tolist())
-    largest: dict[str, object] = {"members": growing(study.known[data]["classes"])[-1]}
+    largest: dict[str, object] = {"members": growing_sizes(study.known[data]["classes"])[-1]}
     costly: dict[str, dict[str, object]] = {
         "log": {"cost": "log"},
         "linear": {"cost": "linear", "weights": lower},
@@ -331,13 +339,13 @@ def _figure_6(study: _Study) -> Figure:
     thresholds = tuple(np.geomspace(0.5, 0.0005, 12).round(6).tolist())
 
     def curves(data: str) -> tuple[Curve, ...]:
-        lac, shortlister = study.beside(data, "weak")
+        lac, shortlister = study.reference_curves(data, "weak")
         weak: dict[str, object] = {
             "scoring": "weak",
             "family": "threshold",
             "members": thresholds,
         }
-        # Sets are large here, so that little is worth a label.
+        # Sets are large here, so lambdas must be small.
         lower = tuple(np.geomspace(0.2, 0.0005, study.scale.points).round(6).tolist())
         costly: dict[str, dict[str, object]] = {
             "log": {},
@@ -369,11 +377,11 @@ def _losses(study: _Study) -> Figure:
         "the logistic one)."
     )
     if data not in study.known:
-        return Figure("losses", caption, (Panel(data, (), TITLES[data], absence(data)),), 1)
+        return Figure("losses", caption, (Panel(data, (), TITLES[data], missing_message(data)),), 1)
     curves = (
         study.top_k(data),
         *(Curve(loss.replace("_", " "), (study.paper(data, loss=loss),)) for loss in LOSSES),
-        *study.beside(data),
+        *study.reference_curves(data),
     )
     return Figure("losses", caption, (Panel(data, curves, TITLES[data]),), columns=1)
 

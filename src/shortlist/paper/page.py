@@ -1,4 +1,4 @@
-"""The page that a run writes: figures, claims and verdicts, tables, and what differs."""
+"""The page that a run writes: figures, claims, verdicts, tables, and differences to the paper."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist.paper.claims import Finding
-from shortlist.paper.figures import FIGURES, Curve, Panel, Scale
-from shortlist.paper.plots import AT
+from shortlist.paper.figures import FIGURES, Curve, Panel
+from shortlist.paper.plots import SIZE_ACCURACY
 from shortlist.paper.results import Results, versions
+from shortlist.paper.scale import Scale
 from shortlist.paper.sources import TITLES
 
 NEAR = 0.01
-"""Within 1% of the best possible size, a method has reached it."""
+"""Within 1% of the best possible size, a method counts as having reached it."""
 
 DIFFERENCES = """\
 - **Features.** The paper has the last layer but one of a ResNet for CIFAR and SVHN, and CLIP for
@@ -44,15 +45,15 @@ DIFFERENCES = """\
 
 
 def write_page(results: Results, findings: Sequence[Finding], page: Path, folder: Path) -> Path:
-    """Write the page; its pictures are in `folder`."""
+    """Write the page; its images are in `folder`."""
     pictures = os.path.relpath(folder, page.parent)
     prefix = "" if pictures == "." else f"{Path(pictures).as_posix()}/"
     lines = [*_head(results), *_claims(findings)]
     lines += ["## What differs from the paper", "", DIFFERENCES]
     lines += [*_figures(results, prefix), *_numbers(findings), *_samples(results)]
     lines += [*_sizes(results), *_losses(results)]
-    with atomic_write(page) as aside:
-        aside.write_text("\n".join(lines), encoding="utf-8")
+    with atomic_write(page) as temporary:
+        temporary.write_text("\n".join(lines), encoding="utf-8")
     return page
 
 
@@ -97,25 +98,25 @@ def _claims(findings: Sequence[Finding]) -> Iterator[str]:
     yield ""
     yield "| claim | figure | verdict |"
     yield "|---|---|---|"
-    for found in findings:
-        yield f"| {found.claim} | {found.where} | **{found.verdict}** |"
+    for finding in findings:
+        yield f"| {finding.claim} | {finding.where} | **{finding.verdict}** |"
     yield ""
 
 
 def _numbers(findings: Sequence[Finding]) -> Iterator[str]:
-    """What the verdicts rest on."""
+    """Yield the evidence of the verdicts."""
     if findings:
         yield "## The numbers behind the verdicts"
         yield ""
-    for found in findings:
-        yield f"**{found.claim}: {found.verdict}.**"
+    for finding in findings:
+        yield f"**{finding.claim}: {finding.verdict}.**"
         yield ""
-        yield from (f"- {line}" for line in found.measured)
+        yield from (f"- {line}" for line in finding.evidence)
         yield ""
 
 
 def _samples(results: Results) -> Iterator[str]:
-    """How many rows each method needs."""
+    """Yield the section on how many rows each method needs."""
     figure = results.figure("fig5")
     if figure is None:
         return
@@ -129,14 +130,14 @@ def _samples(results: Results) -> Iterator[str]:
 def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
     counts = sorted({task.rows for curve in panel.curves for task in curve.tasks})
     bayes = [c for c in panel.curves if c.task.method == "Bayes"]
-    floor = results.sizes_at(bayes[0], AT) if bayes else None
+    floor = results.sizes_at(bayes[0], SIZE_ACCURACY) if bayes else None
     words = (
         ""
         if floor is None
         else f" The best possible, one threshold on the true probabilities, has {_mean(floor)}; "
         "after × stands how many times that a method needs (each seed draws another problem)."
     )
-    yield f"{TITLES[panel.data]}, mean size at {AT:.0%}.{words}"
+    yield f"{TITLES[panel.data]}, mean size at {SIZE_ACCURACY:.0%}.{words}"
     yield ""
     last = "" if floor is None else " within 1% of the best |"
     yield f"| method | {' | '.join(f'm = {m:,}' for m in counts)} |{last}"
@@ -149,14 +150,14 @@ def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
         last = "" if floor is None else f" {_reached(sizes, floor)} |"
         yield f"| {curve.label} | {' | '.join(cells)} |{last}"
     yield ""
-    yield from _against(results, panel)
+    yield from _rows_to_match(results, panel)
 
 
-def _against(results: Results, panel: Panel) -> Iterator[str]:
-    """Who matches whom with how many rows."""
-    papers = [c for c in panel.curves if c.is_the_papers]
+def _rows_to_match(results: Results, panel: Panel) -> Iterator[str]:
+    """Yield sentences on how many rows each method needs to match another."""
+    papers = [c for c in panel.curves if c.is_paper]
     lac = next(c for c in panel.curves if c.task.method == "LAC")
-    ours = next(c for c in panel.curves if c.is_ours)
+    ours = next(c for c in panel.curves if c.is_shortlister)
     goal = _at(results, lac, len(lac.tasks) - 1)
     matched = []
     for curve in [*papers, ours]:
@@ -187,14 +188,14 @@ def _against(results: Results, panel: Panel) -> Iterator[str]:
 
 
 def _cell(sizes: NDArray[np.float64], floor: NDArray[np.float64] | None) -> str:
-    """A mean size, and how it compares with the best possible: seeds draw other problems."""
+    """Return a mean size and its ratio to the best possible one of the same seed."""
     if floor is None:
         return _mean(sizes)
     return "-" if np.isnan(sizes).any() else f"{sizes.mean():.3f}, × {_mean(sizes / floor)}"
 
 
 def _at(results: Results, curve: Curve, i: int) -> NDArray[np.float64]:
-    return results.sizes_at(Curve(curve.label, (curve.tasks[i],)), AT)
+    return results.sizes_at(Curve(curve.label, (curve.tasks[i],)), SIZE_ACCURACY)
 
 
 def _reached(sizes: dict[int, NDArray[np.float64]], best: NDArray[np.float64]) -> str:
@@ -203,7 +204,7 @@ def _reached(sizes: dict[int, NDArray[np.float64]], best: NDArray[np.float64]) -
 
 
 def _sizes(results: Results) -> Iterator[str]:
-    """Mean sizes at equal accuracy, of every method of figures 1 and 6."""
+    """Yield mean sizes at equal accuracy for every method of figures 1 and 6."""
     for name, title in (
         ("fig1", "## Mean size at equal accuracy"),
         ("fig6", "## The same with a weak scoring function"),
@@ -233,7 +234,7 @@ def _losses(results: Results) -> Iterator[str]:
     yield "| loss | at 80% | at 85% | at 90% | highest accuracy |"
     yield "|---|---|---|---|---|"
     for curve in panel.curves:
-        if curve.is_the_papers:
+        if curve.is_paper:
             cells = [_mean(results.sizes_at(curve, a)) for a in (0.8, 0.85, 0.9)]
             highest = np.array([c.accuracy.max() for c in results.curves(curve)])
             yield f"| {curve.label} | {' | '.join(cells)} | {_mean(highest, 4)} |"
@@ -253,7 +254,7 @@ def _figures(results: Results, prefix: str) -> Iterator[str]:
 
 
 def _mean(values: NDArray[np.float64], digits: int = 3) -> str:
-    """Mean ± spread over seeds; a dash where some seed has none."""
+    """Return mean ± standard deviation over seeds; a dash if a seed has no value."""
     if np.isnan(values).any():
         return "-"
     spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""

@@ -1,4 +1,4 @@
-"""The figures as pictures, in the paper's layout and axes."""
+"""Plots of the figures, with the layout and axes of the paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist.paper.figures import Curve, Figure, Panel
-from shortlist.paper.results import Results, averaged
+from shortlist.paper.results import Results, average_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg")
 GREYS = {"top-k": "#1f77b4", "LAC": "#7f7f7f", "Denis and Hebiri": "#bcbd22"}
 ORANGES = ("#ff7f0e", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#aec7e8")
-MOST_INSIDE = 7
-"""A longer legend stands below its panel."""
-AT = 0.95
-"""The accuracy at which mean sizes are drawn against the sample size."""
+MAX_LEGEND_INSIDE = 7
+"""A legend with more entries is placed below its panel."""
+SIZE_ACCURACY = 0.95
+"""Accuracy at which mean sizes are plotted against the number of rows."""
 
 
 def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
-    """Save a figure, once for each of `FORMATS`."""
+    """Plot a figure and save it in each of `FORMATS`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
@@ -39,11 +39,11 @@ def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     saved = []
     for ending in FORMATS:
         path = folder / f"{figure.name}.{ending}"
-        with atomic_write(path) as aside:
-            # Without a date, and with fixed names inside, the same points give the same file.
+        with atomic_write(path) as temporary:
+            # Without a date, and with fixed ids, the same points give the same file.
             metadata = {"Date": None} if ending == "svg" else {"Software": None}
             with rc_context({"svg.hashsalt": figure.name}):
-                canvas.savefig(aside, dpi=150, format=ending, metadata=metadata)
+                canvas.savefig(temporary, dpi=150, format=ending, metadata=metadata)
         saved.append(path)
     return saved
 
@@ -60,7 +60,7 @@ def _panel(axes: Axes, results: Results, panel: Panel) -> None:
     else:
         _curves(axes, results, panel)
     axes.grid(alpha=0.25)
-    if panel.by_rows or len(panel.curves) > MOST_INSIDE:  # else it lies on the curves
+    if panel.by_rows or len(panel.curves) > MAX_LEGEND_INSIDE:  # Inside, it would cover the curves.
         below = (0.5, -0.13)
         axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=below, ncols=2)
     else:
@@ -68,14 +68,14 @@ def _panel(axes: Axes, results: Results, panel: Panel) -> None:
 
 
 def _curves(axes: Axes, results: Results, panel: Panel) -> None:
-    papers = [curve for curve in panel.curves if curve.is_the_papers]
+    papers = [curve for curve in panel.curves if curve.is_paper]
     limits: list[float] = []
     lowest: list[float] = []
     for curve in panel.curves:
-        sizes, accuracies, spread, wobble = averaged(results.curves(curve))
+        sizes, accuracies, spread, wobble = average_curves(results.curves(curve))
         style = _style(curve, papers)
         (line,) = axes.plot(sizes, accuracies, label=curve.label, **style)  # type: ignore[arg-type]
-        if curve.is_the_papers:
+        if curve.is_paper:
             color = line.get_color()
             axes.errorbar(
                 sizes, accuracies, wobble, spread, fmt="none", ecolor=color, elinewidth=0.7
@@ -85,7 +85,7 @@ def _curves(axes: Axes, results: Results, panel: Panel) -> None:
         elif len(sizes) > 1 and curve.task.method != "top-k":
             band = (accuracies, sizes - spread, sizes + spread)
             axes.fill_betweenx(*band, color=line.get_color(), alpha=0.2, linewidth=0)
-    # As far as the paper's curves go: the others go on to all labels.
+    # The limits are those of the paper's curves; other curves continue up to all labels.
     right = max([*limits, 2.0])
     axes.set_xlim(1 - 0.03 * right, 1.06 * right)
     bottom = min([*lowest, *_left_ends(results, panel)])
@@ -95,49 +95,57 @@ def _curves(axes: Axes, results: Results, panel: Panel) -> None:
 
 
 def _left_ends(results: Results, panel: Panel) -> list[float]:
-    """Where the curves that start at one label start."""
-    ends = [averaged(results.curves(c)) for c in panel.curves if c.task.method == "top-k"]
+    """Return the accuracies at which curves with one label begin."""
+    ends = [average_curves(results.curves(c)) for c in panel.curves if c.task.method == "top-k"]
     return [float(accuracies[0]) for _, accuracies, *_ in ends] or [1.0]
 
 
 def _by_rows(axes: Axes, results: Results, panel: Panel) -> None:
-    """Mean sizes against m; where the best possible is known, divided by it: seeds draw other
-    problems, and what they differ in is not the methods' doing."""
-    papers = [curve for curve in panel.curves if curve.is_the_papers]
+    """Plot mean sizes against the number of rows.
+
+    Sizes are divided by the best possible ones where these are known, since each seed draws
+    another problem.
+    """
+    papers = [curve for curve in panel.curves if curve.is_paper]
     best = [curve for curve in panel.curves if curve.task.method == "Bayes"]
-    floor = results.sizes_at(best[0], AT) if best else np.ones(results.scale.seeds)
+    floor = results.sizes_at(best[0], SIZE_ACCURACY) if best else np.ones(results.scale.seeds)
     for curve in panel.curves:
         style = _style(curve, papers)
         if curve in best:
             axes.axhline(1.0, label=curve.label, color="black", ls=":", lw=1.2)
             continue
         sizes = np.array(
-            [results.sizes_at(Curve(curve.label, (task,)), AT) / floor for task in curve.tasks]
+            [
+                results.sizes_at(Curve(curve.label, (task,)), SIZE_ACCURACY) / floor
+                for task in curve.tasks
+            ]
         )
         rows = [task.rows for task in curve.tasks]
-        middle, spread = sizes.mean(axis=1), sizes.std(axis=1)
+        mean, spread = sizes.mean(axis=1), sizes.std(axis=1)
         style |= {"marker": "o", "ms": 4}
-        (line,) = axes.plot(rows, middle, label=curve.label, **style)  # type: ignore[arg-type]
+        (line,) = axes.plot(rows, mean, label=curve.label, **style)  # type: ignore[arg-type]
         color = line.get_color()
-        axes.errorbar(rows, middle, spread, fmt="none", ecolor=color, elinewidth=0.7)
+        axes.errorbar(rows, mean, spread, fmt="none", ecolor=color, elinewidth=0.7)
     axes.set_xscale("log")
     axes.set_xlabel("m: rows to select by")
-    words = ", × the best possible" if best else ""
-    axes.set_ylabel(f"Cardinality at {AT:.0%}{words}")
+    unit = ", × the best possible" if best else ""
+    axes.set_ylabel(f"Cardinality at {SIZE_ACCURACY:.0%}{unit}")
 
 
 def _style(curve: Curve, papers: list[Curve]) -> dict[str, object]:
-    """The paper's curves in colours with dots, the others as lines; ours in black."""
+    """Return the style of a curve: the paper's with dots, the others without, ours in black."""
     method = curve.task.method
-    if curve.is_the_papers:
+    if curve.is_paper:
         plain = list(dict.fromkeys(_plain(c) for c in papers))
         color = ORANGES[plain.index(_plain(curve)) % len(ORANGES)]
-        if curve.task.protocol == "seen":  # often a single point: all of them return one label
+        if (
+            curve.task.protocol == "seen"
+        ):  # Often a single point, since all selectors return one label.
             return {"color": color, "marker": "x", "ms": 7, "lw": 1.3, "ls": ":"}
         most = max(c.task.rows for c in papers if _plain(c) == _plain(curve))
         fewer = "m =" in curve.label and curve.task.rows < most
         return {"color": color, "marker": "o", "ms": 3.5, "lw": 1.3, "ls": "--" if fewer else "-"}
-    if curve.is_ours:
+    if curve.is_shortlister:
         few = curve.task.rows <= 5_000 and "m =" in curve.label
         return {"color": "black", "lw": 1.2 if few else 2.2, "ls": "--" if few else "-"}
     if method == "Bayes":
@@ -153,6 +161,6 @@ def _style(curve: Curve, papers: list[Curve]) -> dict[str, object]:
 
 
 def _plain(curve: Curve) -> str:
-    """The curve's name without its protocol and its number of rows: these share a colour."""
+    """Return the label without protocol and number of rows; such curves share a colour."""
     label = curve.label.removesuffix(", seen rows").removeprefix("cardinality-aware, ")
     return label.split(", m =")[0]

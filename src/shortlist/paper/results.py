@@ -1,4 +1,4 @@
-"""What a run found: every point of every curve and seed, as one tidy table."""
+"""The results of a study: every point of every curve and seed, as one tidy table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._version import __version__
 from shortlist.frontier import Frontier
-from shortlist.paper.figures import Curve, Figure, Panel, Scale
+from shortlist.paper.figures import Curve, Figure, Panel
+from shortlist.paper.scale import Scale
 from shortlist.paper.tasks import Outcome, Task
 
 if TYPE_CHECKING:
@@ -32,18 +33,18 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Results:
-    """The figures with their outcomes.
+    """The figures and the outcomes of their tasks.
 
     Attributes
     ----------
     figures : list of Figure
-        What was to be drawn.
-    outcomes : dict
-        What came out, for each task and seed.
+        The figures.
+    outcomes : dict of Task to Outcome
+        Outcome of each task and seed.
     scale : Scale
-        How much of everything.
+        Size of the study.
     data : dict
-        For each data set: how many rows and classes it has, and a digest of the file.
+        Numbers of rows and classes of each data set.
     """
 
     figures: list[Figure]
@@ -52,11 +53,11 @@ class Results:
     data: Mapping[str, Mapping[str, object]]
 
     def figure(self, name: str) -> Figure | None:
-        """A figure by its name, if it was asked for."""
+        """Return a figure by name; None if it was not requested."""
         return next((f for f in self.figures if f.name == name), None)
 
     def curves(self, curve: Curve) -> list[Frontier]:
-        """A curve as it came out with each seed."""
+        """Return a curve for each seed."""
         return [self._curve(curve, seed) for seed in range(self.scale.seeds)]
 
     def _curve(self, curve: Curve, seed: int) -> Frontier:
@@ -70,7 +71,7 @@ class Results:
         )
 
     def _points(self, curve: Curve, seed: int) -> Iterator[tuple[str, float, float, float]]:
-        """Name and value of the parameter, accuracy and mean size of each point."""
+        """Yield parameter name, parameter, accuracy and mean size of each point."""
         for task in curve.tasks:
             outcome = self.outcomes[task.seeded(seed)]
             for parameter, accuracy, size in zip(
@@ -82,11 +83,11 @@ class Results:
                     yield "largest size of K", task.members[-1], accuracy, size
 
     def sizes_at(self, curve: Curve, accuracy: float) -> NDArray[np.float64]:
-        """The mean size at which a curve reaches an accuracy, for each seed; NaN: it does not."""
+        """Return the mean size at an accuracy for each seed; NaN if it is not reached."""
         return np.array([float(c.size_at(accuracy)) for c in self.curves(curve)])
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """The tidy table: a row for each figure, panel, curve, seed and point."""
+        """Yield the tidy table: a row for each figure, panel, curve, seed and point."""
         for figure in self.figures:
             for i, panel in enumerate(figure.panels):
                 for curve in panel.curves:
@@ -108,7 +109,7 @@ class Results:
                             COLUMNS,
                             (
                                 figure.name, place, panel.data, curve.label, task.method,
-                                task.scoring, task.protocol, outcome.learned_from, task.family,
+                                task.scoring, task.protocol, outcome.n_train, task.family,
                                 " ".join(f"{k:g}" for k in task.members), task.cost, task.loss,
                                 seed, outcome.parameter_name, parameter, accuracy, size,
                                 outcome.seconds,
@@ -118,15 +119,18 @@ class Results:
                     )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
-        """The tidy table as a pandas frame."""
+        """Return the tidy table as a pandas frame."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows()), columns=list(COLUMNS))
 
     def save(self, folder: Path) -> list[Path]:
-        """Write `points.csv` and `points.json`, which also tells versions, seeds and scale."""
+        """Write `points.csv`, and `points.json` with versions, seeds and scale."""
         rows = list(self.rows())
-        with atomic_write(folder / "points.csv") as aside, aside.open("w", newline="") as file:
+        with (
+            atomic_write(folder / "points.csv") as temporary,
+            temporary.open("w", newline="") as file,
+        ):
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(rows)
@@ -137,27 +141,26 @@ class Results:
             "captions": {figure.name: figure.caption for figure in self.figures},
             "points": rows,
         }
-        with atomic_write(folder / "points.json") as aside:
-            aside.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+        with atomic_write(folder / "points.json") as temporary:
+            temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
         return [folder / "points.csv", folder / "points.json"]
 
 
 def versions(packages: Sequence[str] = ("numpy", "torch", "scikit-learn")) -> dict[str, str]:
-    """What the numbers were computed with."""
-    found = {"shortlist": __version__, "python": platform.python_version()}
+    """Return the versions of Python and of the packages in use."""
+    numbers = {"shortlist": __version__, "python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            numbers[package] = "unknown"
+    return numbers
 
 
-def averaged(curves: Sequence[Frontier]) -> tuple[NDArray[np.float64], ...]:
-    """Mean and spread over seeds of mean size and accuracy, point by point.
+def average_curves(curves: Sequence[Frontier]) -> tuple[NDArray[np.float64], ...]:
+    """Return means and standard deviations over seeds of mean size and accuracy.
 
-    Curves that were read off at given accuracies have the same points but for their ends; only the
-    accuracies that all of them reach are kept.
+    Only points with a parameter that the curves of all seeds have are used.
     """
     common = set.intersection(*(set(c.parameter.tolist()) for c in curves))
     at = [[p in common for p in c.parameter.tolist()] for c in curves]

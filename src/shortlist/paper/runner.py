@@ -1,4 +1,4 @@
-"""Doing the tasks: each once, in several processes, each outcome kept as soon as it is there."""
+"""The runner: solves each task once, in several processes, and stores each outcome at once."""
 
 from __future__ import annotations
 
@@ -18,72 +18,80 @@ from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.progress import Show, Step, track
 from shortlist._version import __version__
 from shortlist.paper.sources import Sources
-from shortlist.paper.tasks import Outcome, Scored, Task, solve
+from shortlist.paper.tasks import Outcome, ScoredFile, Task, solve
 
 POLL_S = 0.5
 
 
 class Store:
-    """A folder with a file for each task that is done. What is there is not done again.
+    """A folder with a file for each outcome, so that no task is solved twice.
 
-    A file counts only if it was written by this version of the library, for this task and these
-    data; any other is overwritten.
+    A file is used only if this version of the library wrote it, for this task and these data.
+    Other files are overwritten.
     """
 
     def __init__(self, folder: Path, sources: Sources, names: Sequence[str]) -> None:
         self.folder = folder
-        self.prints = {name: sources.fingerprint(name) for name in names}
+        self.fingerprints = {name: sources.fingerprint(name) for name in names}
 
     def _path(self, task: Task) -> Path:
         return self.folder / f"{task.key}.json"
 
     def _identity(self, task: Task) -> dict[str, object]:
-        identity = {"task": asdict(task), "data": self.prints[task.data], "version": __version__}
+        identity = {
+            "task": asdict(task),
+            "data": self.fingerprints[task.data],
+            "version": __version__,
+        }
         known: dict[str, object] = json.loads(json.dumps(identity))
         return known
 
     def get(self, task: Task) -> Outcome | None:
-        """What was kept of a task, or None."""
+        """Return the stored outcome of a task, or None."""
         try:
-            kept = json.loads(self._path(task).read_text(encoding="utf-8"))
-            if kept["identity"] != self._identity(task):
+            stored = json.loads(self._path(task).read_text(encoding="utf-8"))
+            if stored["identity"] != self._identity(task):
                 return None
-            return Outcome(**kept["outcome"])
-        except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or from elsewhere
+            return Outcome(**stored["outcome"])
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # The file is absent, damaged, or of another kind.
             return None
 
     def put(self, task: Task, outcome: Outcome) -> None:
-        """Keep what came out: written aside and moved into place."""
-        kept = {"identity": self._identity(task), "outcome": asdict(outcome)}
-        with atomic_write(self._path(task)) as aside:
-            aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        """Store the outcome of a task."""
+        stored = {"identity": self._identity(task), "outcome": asdict(outcome)}
+        with atomic_write(self._path(task)) as temporary:
+            temporary.write_text(json.dumps(stored, indent=1), encoding="utf-8")
 
 
 def run_all(
     tasks: Sequence[Task], sources: Sources, store: Store, *, workers: int, progress: Show
 ) -> dict[Task, Outcome]:
-    """The outcomes of all tasks: kept ones, and those that are still to be had."""
-    found = {task: store.get(task) for task in tasks}
-    open_ = [task for task, outcome in found.items() if outcome is None]
-    groups = _groups(open_)
-    with track("figures", sum(map(work, open_)), progress) as step:
+    """Solve the tasks that have no stored outcome, and return the outcomes of all tasks."""
+    pending = [task for task in dict.fromkeys(tasks) if store.get(task) is None]
+    groups = _groups(pending)
+    with track("figures", sum(map(work, pending)), progress) as step:
         if workers == 1 or len(groups) < 2:
-            with _one_thread():
+            with _single_thread():
                 for group in groups:
-                    for task in _do(group, sources, store):
+                    for task in _solve_group(group, sources, store):
                         step(describe(task), work(task))
         else:
-            _share(groups, sources, store, min(workers, len(groups)), step)
-    return {task: _kept(store, task) for task in tasks}
+            _run_in_processes(groups, sources, store, min(workers, len(groups)), step)
+    return {task: _stored(store, task) for task in tasks}
 
 
 def describe(task: Task) -> str:
-    """A task in a few words, for the progress bar."""
+    """Return a short description of a task, for the progress bar."""
     return f"{task.data}, {task.method}, seed {task.seed}"
 
 
 def work(task: Task) -> int:
-    """About how long a task takes, in units that mean nothing by themselves."""
+    """Return a rough estimate of how long a task takes, in arbitrary units."""
     rows = task.rows
     if task.method == "cardinality-aware":
         learning = len(task.members) > 1
@@ -92,33 +100,32 @@ def work(task: Task) -> int:
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks that share a classifier are done one after the other; the longest group first."""
+    """Return groups of tasks that share a classifier, the longest group first."""
     groups: dict[tuple[str, str, int], list[Task]] = {}
     for task in tasks:
         groups.setdefault((task.data, task.scoring, task.seed), []).append(task)
     return sorted(groups.values(), key=lambda group: -sum(map(work, group)))
 
 
-def _do(group: Sequence[Task], sources: Sources, store: Store) -> Iterator[Task]:
-    """Do the tasks of a group, and keep each outcome."""
+def _solve_group(group: Sequence[Task], sources: Sources, store: Store) -> Iterator[Task]:
+    """Solve the tasks of a group, and store and yield each."""
     first = group[0]
-    scored = Scored(sources.read(first.data, first.seed), first.scoring, first.seed)
+    scored = ScoredFile(sources.read(first.data, first.seed), first.scoring, first.seed)
     for task in group:
         store.put(task, solve(task, scored))
         yield task
 
 
-def _work_off(group: Sequence[Task], sources: Sources, store: Store) -> None:
-    """What a process does."""
-    with _one_thread():
-        for _ in _do(group, sources, store):
+def _run_group(group: Sequence[Task], sources: Sources, store: Store) -> None:
+    """Solve a group of tasks in a process."""
+    with _single_thread():
+        for _ in _solve_group(group, sources, store):
             pass
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for everything: small steps gain nothing from more, and sums then come out the
-    same on every machine, however many processes there are."""
+def _single_thread() -> Iterator[None]:
+    """Use one thread: small steps do not gain from more, and sums are the same everywhere."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -128,33 +135,33 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _share(
+def _run_in_processes(
     groups: Sequence[Sequence[Task]], sources: Sources, store: Store, workers: int, step: Step
 ) -> None:
-    """Share the groups among processes; tell of each outcome that appears."""
+    """Solve groups of tasks in several processes, and report each outcome."""
     waiting = [task for group in groups for task in group]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     others = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
-        jobs = {pool.submit(_work_off, group, sources, store) for group in groups}
+        jobs = {pool.submit(_run_group, group, sources, store) for group in groups}
         while jobs:
             done, jobs = wait(jobs, timeout=POLL_S, return_when=FIRST_EXCEPTION)
             for task in [t for t in waiting if store.get(t) is not None]:
                 waiting.remove(task)
                 step(describe(task), work(task))
             for job in done:
-                job.result()  # raises what was raised there
+                job.result()  # Raises the exception of the process.
         pool.shutdown()
     except BaseException:
-        # At once: what the processes were at is not kept, and will be done again.
+        # Unfinished tasks are not stored and will be solved again.
         for process in set(active_children()) - others:
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
         raise
 
 
-def _kept(store: Store, task: Task) -> Outcome:
+def _stored(store: Store, task: Task) -> Outcome:
     outcome = store.get(task)
     if outcome is None:
         raise RuntimeError(f"the outcome of {describe(task)} was removed from {store.folder}")
