@@ -48,8 +48,8 @@ def test_demo_prints_both_tables_and_draws(tmp_path: Path) -> None:
     assert re.fullmatch(rf"Curves: {re.escape(str(picture))}   \(\d+ s\)", last)
     assert max(map(len, lines)) <= 80
     digits, gaussian = re.split(r"^10 Gaussian classes", done.stdout, flags=re.M)
-    assert digits.startswith("digits, a classifier that saw 100 rows: 450 rows to learn from")
-    assert "7,500 rows to learn from, 2,500 to" in gaussian
+    assert digits.startswith("digits, a classifier that saw 100 rows: 450 rows to fit")
+    assert "7,500 rows to fit, 2,500" in gaussian
     for printed in (digits, gaussian):
         found = table(printed)
         assert list(found) == [*METHODS, "LAC, re-scored"]  # the Shortlister first

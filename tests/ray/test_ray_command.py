@@ -47,7 +47,7 @@ def test_calibrate_and_how_to_work(dense: Path, tmp_path: Path) -> None:
     run("fit", dense, "-o", model, "--max-epochs", 1, *two, "--storage", tmp_path / "kept")
     assert any((tmp_path / "kept").iterdir())  # checkpoints
     said = run("calibrate", model, dense / "part-1.parquet", "-o", new, *two)
-    assert f"{new}: 8,000 rows make guarantees" in said
+    assert f"{new}: 8,000 calibration rows" in said
     part = slice(8000, 16_000)
     expected = sl.load(model).calibrate(SCORES[part], Y[part], X[part])
     found = sl.load(new).predict_set(SCORES, X, accuracy=0.9)

@@ -9,7 +9,7 @@ import pytest
 from tables import CLASSES, SCORES, X, Y, candidates
 
 import shortlist as sl
-from shortlist.comparison import Measured
+from shortlist.comparison import Measurement
 
 pytestmark = pytest.mark.usefixtures("cluster")
 METHODS = {
@@ -19,9 +19,9 @@ METHODS = {
 }
 
 
-def without_times(found: sl.Comparison) -> list[Measured]:
+def without_times(found: sl.Comparison) -> list[Measurement]:
     return [
-        dataclasses.replace(one, fit_seconds=0.0, predict_seconds=0.0) for one in found.measured
+        dataclasses.replace(one, fit_seconds=0.0, predict_seconds=0.0) for one in found.measurements
     ]
 
 
@@ -32,7 +32,7 @@ def test_it_is_that_of_one_process(dense: Path) -> None:
     assert without_times(there) == without_times(here)
     assert list(there.curves) == list(here.curves)
     assert "LAC, re-scored" in there.curves or not there.models["Shortlister"].rescored_
-    assert (there.words, there.rows) == (here.words, here.rows)
+    assert (there.summary, there.n_test) == (here.summary, here.n_test)
     assert there.at("LAC", 0.9).size > 1
 
 
@@ -42,5 +42,5 @@ def test_of_a_sample_of_candidates(listed: Path) -> None:
     labels, scores = candidates(5)
     ranking = sl.Ranking.from_candidates(labels, scores, CLASSES)
     here = sl.compare(ranking, Y, methods=few, accuracies=[0.5])
-    assert 0.27 * 5000 < there.rows < 0.33 * 5000
+    assert 0.27 * 5000 < there.n_test < 0.33 * 5000
     assert there.at("LAC", 0.5).size == pytest.approx(here.at("LAC", 0.5).size, rel=0.1)

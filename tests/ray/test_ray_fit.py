@@ -51,7 +51,7 @@ def test_it_is_as_good_as_that_of_one_process(undisturbed, tmp_path: Path) -> No
     sets = there.predict_set(WEAK[NEW], X[NEW], accuracy=0.8)
     # Of 4,500 calibration and 6,000 new rows: three standard errors.
     assert sets.accuracy(Y[NEW]) == pytest.approx(0.8, abs=0.025)
-    assert "calibration rows" in sets.guarantee
+    assert "calibration rows" in str(sets.guarantee)
     assert 0.2 * 18_000 < len(there._calibration) < 0.3 * 18_000
     there.save(tmp_path / "model")  # an ordinary model
     assert sl.load(tmp_path / "model").predict_set(WEAK[NEW], X[NEW], accuracy=0.8) == sets

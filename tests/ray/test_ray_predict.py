@@ -22,7 +22,7 @@ from tables import CLASSES, SCORES, X, Y, candidates, lists, workers, write
 
 import shortlist as sl
 from shortlist._utils import progress as _progress
-from shortlist.predictors import nested as _guarantee
+from shortlist.predictors import conformal as _conformal
 from shortlist.ray import cluster as _cluster
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -43,15 +43,15 @@ def labels_of(folder: Path) -> list[list[int]]:
 def test_calibration_is_that_of_one_process(dense: Path, score) -> None:
     model = sl.SplitConformal(score, temperature=None, calibration=None)
     here, there = fitted(model).calibrate(SCORES, Y), sl.ray.calibrate(dense, fitted(model))
-    for name in ("levels", "labels", "candidates", "mean_sizes"):
+    for name in ("levels", "y", "thresholds", "mean_sizes"):
         np.testing.assert_array_equal(
             getattr(there._calibration, name), getattr(here._calibration, name)
         )
-    assert there._calibration.shape == here._calibration.shape
+    assert there._calibration.schema == here._calibration.schema
     for point in ({"accuracy": 0.9}, {"mean_size": 3.0}, {"accuracy": 0.8, "by": "class"}):
         sets = there.predict_set(SCORES[:500], **point)
         assert sets == here.predict_set(SCORES[:500], **point)
-        assert sets.guarantee == here.predict_set(SCORES[:500], **point).guarantee
+        assert str(sets.guarantee) == str(here.predict_set(SCORES[:500], **point).guarantee)
 
 
 def test_of_candidates_with_lists_of_any_length(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_of_candidates_with_lists_of_any_length(tmp_path: Path) -> None:
 
 def test_lists_with_more_room_than_they_need(tmp_path: Path, monkeypatch) -> None:
     """How many rows choose by mean size depends on the longest list, not on the schema."""
-    monkeypatch.setattr(_guarantee, "CHOOSING_VALUES", 5 * 4000)
+    monkeypatch.setattr(_conformal, "CHOOSING_VALUES", 5 * 4000)
     labels, scores = candidates(5)
     padded = np.pad(labels, ((0, 0), (0, 3)), constant_values=-1), np.pad(scores, ((0, 0), (0, 3)))
     table = pa.table({"labels": lists(padded[0]), "scores": lists(padded[1]), "y": Y})
@@ -87,7 +87,7 @@ def test_lists_with_more_room_than_they_need(tmp_path: Path, monkeypatch) -> Non
     model = sl.SplitConformal("lac", temperature=None, calibration=None, score_type="proba")
     here = clone(model).fit(ranking[:500], Y[:500]).calibrate(ranking, Y)
     there = sl.ray.calibrate(tmp_path, clone(model).fit(ranking[:500], Y[:500]))
-    assert there._calibration.choosing == here._calibration.choosing == 4000
+    assert there._calibration.n_choosing == here._calibration.n_choosing == 4000
     np.testing.assert_array_equal(there._calibration.mean_sizes, here._calibration.mean_sizes)
 
 
@@ -99,7 +99,7 @@ def test_counted_scores_guarantee_hardly_less(dense: Path) -> None:
         one, other = (m.predict_set(SCORES, accuracy=accuracy) for m in (here, there))
         assert abs(one.mean_size - other.mean_size) < 0.1
         assert other.accuracy(Y) > accuracy - 0.01
-    assert "aimed at by" in there.predict_set(SCORES[:9], mean_size=3).guarantee
+    assert there.predict_set(SCORES[:9], mean_size=3).guarantee.kind == "certified"
     with pytest.raises(ValueError, match="calibrate with exact=True"):
         there.predict_set(SCORES[:9], accuracy=0.9, by="class")
 
@@ -127,7 +127,9 @@ def test_sets_are_those_of_one_process(dense: Path, tmp_path: Path) -> None:
     assert done.accuracy == sets.accuracy(Y)
     assert done.mean_size == sets.mean_size
     assert "24,000 sets in 6 files" in repr(done)
-    assert done.guarantee == sets.guarantee == table.schema.metadata[b"guarantee"].decode()
+    assert (
+        str(done.guarantee) == str(sets.guarantee) == table.schema.metadata[b"guarantee"].decode()
+    )
     assert json.loads((tmp_path / "sets" / "_sets.json").read_text())["rows"] == len(Y)
 
 
@@ -170,7 +172,7 @@ def test_the_same_call_again_does_nothing_and_another_is_refused(
 def test_a_terminal_shows_how_many_pieces_are_done(
     dense: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(_progress, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(_progress, "SHOW_AFTER_S", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     model = sl.SplitConformal("lac").fit(SCORES, Y)

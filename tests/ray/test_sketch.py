@@ -77,12 +77,14 @@ def test_error_in_accuracy_is_as_stated(monkeypatch) -> None:
 
 
 def test_by_class_needs_each_row() -> None:
-    from shortlist.conformal.calibration import Calibration, Conditional, RowSchema
+    from shortlist.conformal import ClassConditional
+    from shortlist.conformal.calibration import Calibration, RowSchema
 
-    kept = Calibration(
-        *(np.zeros(3), np.full(3, -1), None, [], np.zeros(1), np.zeros(1), {}),
-        shape=RowSchema(True, 3, (3, 3)),
-        chose_apart=5,
+    counted = Calibration(
+        *(np.zeros(3), np.zeros(3, dtype=int), None, [], np.zeros(1), np.zeros(1), {}),
+        schema=RowSchema(True, 3, (3, 3)),
+        n_choosing=0,
+        n_chosen_elsewhere=5,
     )
     with pytest.raises(ValueError, match="only counts are known, not their classes"):
-        Conditional.of(kept, "class", None, 0.9, None, "raise")
+        counted.fit(ClassConditional(), ["a", "b", "c"])

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from tables import SCORES, Y, lists
 
 import shortlist as sl
-from shortlist.io.rows import Rows
+from shortlist.datasets import Rows
 from shortlist.ray.bad_rows import wrong_rows
 from shortlist.ray.cluster import _probe
 from shortlist.ray.fitting import _Gathered
@@ -155,7 +155,7 @@ def test_lists_that_do_not_fit_together_are_bad_rows(
     table = Table.open(tmp_path / "rows.parquet", needs_y=False)
     if words is None:
         (block,) = table.read(table.pieces[0], np.arange(5))
-        assert len(block.rows.given(np.arange(5))) == 2
+        assert len(block.rows.ranking(np.arange(5))) == 2
     else:
         with pytest.raises(ValueError, match=f"rows.parquet, row 0: {words}; mend it"):
             list(table.read(table.pieces[0], np.arange(5)))
@@ -164,7 +164,7 @@ def test_lists_that_do_not_fit_together_are_bad_rows(
     (block,) = table.read(table.pieces[0], np.arange(5))
     good = [i for i in range(len(rows)) if i != bad - 1 and not (words and i == bad)]
     assert block.numbers.tolist() == good
-    assert len(block.rows.given(np.arange(5))) == len(good)
+    assert len(block.rows.ranking(np.arange(5))) == len(good)
 
 
 def test_labels_of_candidates_that_are_no_classes() -> None:
@@ -195,7 +195,7 @@ def test_lists_of_other_lengths_in_other_blocks() -> None:
     found = gathered.rows()
     assert sorted(map(len, found.scores)) == [3] * 6 + [5] * 3
     assert len(found.y) == 9
-    assert found.given(np.arange(6)).depth == 5
+    assert found.ranking(np.arange(6)).depth == 5
 
 
 def test_rows_with_another_number_of_scores_are_not_bad_rows(dense: Path) -> None:

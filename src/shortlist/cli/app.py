@@ -1,4 +1,4 @@
-"""The program, its own options, and how it fails: one line, and an exit code."""
+"""The program, its own options, and its errors: one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from shortlist._version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",  # paragraphs fill the width
+    rich_markup_mode="markdown",  # Paragraphs fill the width.
     pretty_exceptions_enable=False,
-    help="Scores in; out comes the shortest list of labels that still holds the right one.",
+    help="Small prediction sets with a guarantee, from the scores of any classifier.",
 )
-LONGEST = 900
-"""So many letters of a message are printed: a file's own text may be in it."""
+MAX_MESSAGE_LENGTH = 900
+"""Longer messages are cut: they can contain text of a file."""
 _debugging = False
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"shortlist {__version__}")
         raise typer.Exit
 
@@ -34,10 +34,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
@@ -59,12 +62,12 @@ IN_A_SHELL = {
     "Give cost_weight=..., one of": "Say --cost-weight, one of",
     "address = ": "--ray ",
 }
-"""What the library says to those who write Python, and how that is done here."""
+"""Advice for Python in the library's messages, and the same for the command line."""
 
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Without the place in the code, which is not the user's."""
+    """Print warnings without their place in the code."""
     with warnings.catch_warnings():
         plain = warnings.formatwarning
 
@@ -77,7 +80,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         ) -> str:
             if _debugging or category is not UserWarning:
                 return plain(message, category, filename, lineno, line)
-            return f"shortlist: warning: {_for_a_shell(str(message))}\n"
+            return f"shortlist: warning: {_shell_message(str(message))}\n"
 
         warnings.formatwarning = line
         try:
@@ -86,39 +89,44 @@ def _warnings_in_one_line() -> Iterator[None]:
             warnings.formatwarning = plain
 
 
-def _for_a_shell(words: str) -> str:
-    """On one line, and in the words of the command line."""
-    words = " ".join(words.split())
+def _shell_message(message: str) -> str:
+    """Return a message on one line, with advice for the command line."""
+    message = " ".join(message.split())
     for python, shell in IN_A_SHELL.items():
-        words = words.replace(python, shell)
-    return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
+        message = message.replace(python, shell)
+    if len(message) <= MAX_MESSAGE_LENGTH:
+        return message
+    return f"{message[:MAX_MESSAGE_LENGTH]}…"
 
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """What is wrong, on one line, and exit code 1; a traceback only if it was asked for. Warnings
-    are lines too."""
+    """Print errors and warnings on one line each, and exit with code 1 after an error.
+
+    With --debug the traceback is printed instead.
+    """
     try:
         with _warnings_in_one_line():
             yield
-    except BrokenPipeError:  # whoever reads has had enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (nothing is left to be flushed)
+    except BrokenPipeError:  # The reader of the output has stopped.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (nothing is left to flush)
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
-        typer.echo("shortlist: interrupted; what was there before is still there", err=True)
+        typer.echo("shortlist: interrupted; existing files are unchanged", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
         if _debugging:
             raise
-        # Of errors that were written for people, the words are enough.
-        known = isinstance(error, ValueError | OSError | ImportError)
-        words = _for_a_shell(str(error))
+        # Errors of these types explain themselves; others are printed with their type.
+        message = _shell_message(str(error))
         if isinstance(error, MemoryError):
-            known, words = True, f"there is not enough memory: {words or 'none is left'}"
-        typer.echo(f"shortlist: {words if known else f'{type(error).__name__}: {words}'}", err=True)
+            message = f"there is not enough memory: {message or 'none is left'}"
+        elif not isinstance(error, ValueError | OSError | ImportError):
+            message = f"{type(error).__name__}: {message}"
+        typer.echo(f"shortlist: {message}", err=True)
         raise typer.Exit(1) from error
 
 
-def say(text: str, found: object, as_json: bool, *, err: bool = False) -> None:
-    """Print a result: for people, or as JSON; to the error stream, if the other is taken."""
-    typer.echo(json.dumps(found, default=str) if as_json else text, err=err)
+def say(text: str, record: object, as_json: bool, *, err: bool = False) -> None:
+    """Print a result as text or as JSON; with `err`, to the standard error."""
+    typer.echo(json.dumps(record, default=str) if as_json else text, err=err)

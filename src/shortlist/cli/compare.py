@@ -1,4 +1,4 @@
-"""Every method side by side: `demo`, `compare`."""
+"""All methods side by side: `demo`, `compare`."""
 
 from __future__ import annotations
 
@@ -20,42 +20,45 @@ from shortlist.cli.options import (
     AsJson,
     BadRows,
     Force,
+    MaxEpochs,
     NClasses,
     Ray,
+    Seed,
     Threads,
     Workers,
-    on_cluster,
+    cluster_options,
 )
 
 if TYPE_CHECKING:
     from shortlist._utils.arrays import ArrayLike
     from shortlist.cli.demo import Demonstration
     from shortlist.comparison import Comparison
+    from shortlist.datasets import FeatureFile, Samples
     from shortlist.ranking import Ranking
 
-Part: TypeAlias = "tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None]"
+Inputs: TypeAlias = "tuple[Ranking, ArrayLike, ArrayLike | None]"
 
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to save the picture.")] = (
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the plot.")] = (
         Path("shortlist-demo.png")
     ),
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    seed: Seed = 0,
 ) -> None:
-    """Compare every method on digits and on artificial data; print tables, draw the curves.
+    """Compare all methods on digits and on synthetic data; print tables and plot the curves.
 
     Needs no files and no arguments, and takes about a minute.
     """
-    from shortlist.cli.demo import demonstrate, draw  # loads torch, which other commands do without
+    from shortlist.cli.demo import demonstrate, draw  # Imported here because it loads torch.
 
     console = Console()
     begun = time.monotonic()
-    shown = demonstrate(seed)
-    for one in shown:
-        console.print(_table(one))
-    picture = draw(shown, output)
-    # As it is: a path that is broken in two, or read as markup, cannot be opened.
+    demonstrations = demonstrate(seed)
+    for demonstration in demonstrations:
+        console.print(_table(demonstration))
+    picture = draw(demonstrations, output)
+    # Not printed by rich, which would wrap the path and read it as markup.
     typer.echo(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)")
 
 
@@ -67,25 +70,25 @@ def compare(
             help=".npz, .parquet, .csv, a folder of .npy, a feature file, or -.", show_default=False
         ),
     ],
-    test: Annotated[
-        str, typer.Option(help="Rows to judge by: a share of DATA, or a file of their own.")
-    ] = "0.3",
+    test: Annotated[str, typer.Option(help="Test rows: a share of DATA, or another file.")] = "0.3",
     accuracies: Annotated[
         str, typer.Option(help="Accuracies to compare at.")
     ] = "0.9,0.95,0.98,0.99",
-    report: Annotated[Path | None, typer.Option(help="Write a page for a browser, .html.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report, .html.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the table: .csv, .parquet, .jsonl.")
     ] = None,
-    max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    max_epochs: MaxEpochs = None,
+    seed: Seed = 0,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Compare by about so many rows; default: 200,000.", min=10, rich_help_panel=CLUSTER
+            help="Approximate number of rows to compare on; default: 200,000.",
+            min=10,
+            rich_help_panel=CLUSTER,
         ),
     ] = None,
     n_classes: NClasses = None,
@@ -93,25 +96,25 @@ def compare(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Every method on the same rows: mean size at equal accuracy, guarantees, times.
+    """Compare all methods on the same rows: mean size at equal accuracy, guarantees, run times.
 
-    With --report also as a page with curves, a slider for the accuracy, and examples.
+    With --report, also write a page with curves, a slider for the accuracy, and examples.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist.comparison import compare as run
+        from shortlist.comparison import compare as compare_here
         from shortlist.io.set_files import ENDINGS_OUT, check_output
 
         if report is not None:
             check_output(report, force=force, endings=(".html",))
         if output is not None:
             check_output(output, force=force, endings=ENDINGS_OUT)
-        asked: dict[str, Any] = {
-            "accuracies": _numbers_in(accuracies),
+        options: dict[str, Any] = {
+            "accuracies": _parse_numbers(accuracies),
             "max_epochs": max_epochs,
             "random_state": seed,
         }
-        cluster = on_cluster(
+        cluster = cluster_options(
             ray,
             workers=workers,
             threads=threads,
@@ -120,103 +123,110 @@ def compare(
             on_bad_rows=on_bad_rows,
         )
         if cluster is not None:
-            from shortlist.ray import compare as run_on_ray
+            from shortlist.ray import compare as compare_on_ray
 
-            found = run_on_ray(data, test=_share(test), **cluster, **asked)
+            comparison = compare_on_ray(data, test=_parse_share(test), **cluster, **options)
         else:
-            given, judged, names = _parts(data, test, seed)
-            found = run(*given, test=judged, classes=names, **asked)
+            train_rows, test_rows = _read_rows(data, test, seed)
+            comparison = compare_here(*train_rows, test=test_rows, **options)
         if report is not None:
-            found.report(report, title=f"Prediction sets: {Path(data).stem}", overwrite=force)
+            comparison.report(report, title=f"Prediction sets: {Path(data).stem}", overwrite=force)
         if output is not None:
-            _write_table(found, output)
+            _write_table(comparison, output)
     if as_json:
-        typer.echo(json.dumps([vars(one) for one in found.measured]))
+        typer.echo(json.dumps([vars(one) for one in comparison.measurements]))
         return
-    typer.echo(str(found))
+    typer.echo(str(comparison))
     typer.echo(f"\n({time.monotonic() - begun:.0f} s)" + (f"   Report: {report}" if report else ""))
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise ValueError(f"with --ray, --test is a share of DATA, as 0.3; got {text!r}") from None
 
 
-def _numbers_in(text: str) -> list[float]:
-    """Numbers between commas."""
+def _parse_numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(
-            f"--accuracies takes numbers with commas between, as 0.9,0.95; got {text!r}"
+            f"--accuracies takes numbers separated by commas, as 0.9,0.95; got {text!r}"
         ) from None
 
 
-def _parts(data: str, test: str, seed: int) -> tuple[Part, Part | float, ArrayLike | None]:
-    """The rows to learn from, those to judge by (or their share), and the classes' names."""
-    from shortlist.datasets import FeatureFile
-    from shortlist.io.rows import read
-    from shortlist.learning.linear import LinearClassifier
+def _read_rows(data: str, test: str, seed: int) -> tuple[Inputs, Inputs | float]:
+    """Return the rows to learn from, and the test rows or their share."""
+    from shortlist.datasets import load, read_rows
+    from shortlist.datasets.feature_files import is_feature_file
 
-    given = read(data)
-    if isinstance(given, FeatureFile):
-        names = given.classes
-        h = LinearClassifier(random_state=seed)
-        h.fit(given.fit.x.astype(np.float32), names[given.fit.y])
-        parts: list[Part] = []
-        for part in (given.select, given.test):
-            x = part.x.astype(np.float32)
-            parts.append((h.decision_function(x), names[part.y], x))
-        return parts[0], parts[1], h.classes_
-    if given.y is None:
-        raise ValueError(f"{given.name} has no labels: compare needs y")
-    named = None if given.labels is not None else given.classes
+    if is_feature_file(data):
+        return _score_splits(load(data), seed)
+    rows = read_rows(data)
+    if rows.y is None:
+        raise ValueError(f"{rows.name} has no labels: compare needs y")
+    inputs: Inputs = (rows.ranking(), rows.y, rows.features)
     try:
-        share: float | None = float(test)
+        return inputs, float(test)
     except ValueError:
-        share = None
-    rows: Part = (given.given(), given.y, given.features)
-    if share is not None:
-        return rows, share, named
-    other = read(test)
-    if isinstance(other, FeatureFile) or other.y is None:
-        raise ValueError(f"{test}: rows to judge by need scores and labels y, as DATA has")
-    if given.classes is not None:
-        other = other.for_model(given.classes, given.feature_names)
-    assert other.y is not None
-    return rows, (other.given(given.classes), other.y, other.features), named
+        pass
+    if is_feature_file(test):
+        raise ValueError(f"{test}: test rows need scores, as DATA has; got a feature file")
+    others = read_rows(test)
+    if others.y is None:
+        raise ValueError(f"{test}: test rows need labels y")
+    labels = others.y
+    if rows.classes is not None:
+        others = others.match_columns(rows.classes, rows.feature_names)
+    return inputs, (others.ranking(rows.classes), labels, others.features)
 
 
-def _write_table(found: Comparison, path: Path) -> None:
-    frame = found.to_frame()
-    with atomic_write(path) as aside:
+def _score_splits(file: FeatureFile, seed: int) -> tuple[Inputs, Inputs]:
+    """Score the splits `select` and `test` with a linear classifier fitted on the split `fit`."""
+    from shortlist.learning.linear import LinearClassifier
+    from shortlist.ranking import Ranking
+
+    names = file.classes
+    classifier = LinearClassifier(random_state=seed)
+    classifier.fit(file.fit.x.astype(np.float32), names[file.fit.y])
+
+    def score(samples: Samples) -> Inputs:
+        x = samples.x.astype(np.float32)
+        scores = classifier.decision_function(x)
+        return Ranking.from_scores(scores, classes=classifier.classes_), names[samples.y], x
+
+    return score(file.select), score(file.test)
+
+
+def _write_table(comparison: Comparison, path: Path) -> None:
+    frame = comparison.to_frame()
+    with atomic_write(path) as temporary:
         if path.suffix == ".parquet":
-            frame.to_parquet(aside)
+            frame.to_parquet(temporary)
         elif path.suffix == ".csv":
-            frame.to_csv(aside, index=False)
+            frame.to_csv(temporary, index=False)
         else:
-            frame.to_json(aside, orient="records", lines=True)
+            frame.to_json(temporary, orient="records", lines=True)
 
 
-def _table(one: Demonstration) -> Table:
-    found = one.found
+def _table(demonstration: Demonstration) -> Table:
+    comparison = demonstration.comparison
     table = Table(
-        title=f"{one.title}: {found.words}",
-        caption="Mean size at equal accuracy, read off the test curve (-: not reached); then the "
-        "sets for which 0.95 was guaranteed: the accuracy that they had, and their mean size.",
+        title=f"{demonstration.title}: {comparison.summary}",
+        caption="Mean size at equal accuracy on the test rows (-: not reached); accuracy and mean "
+        "size of the sets with a guaranteed accuracy of 0.95; time to fit.",
         title_justify="left",
         caption_justify="left",
     )
     table.add_column("method", no_wrap=True)
-    for accuracy in found.accuracies:
+    for accuracy in comparison.accuracies:
         table.add_column(f"at\n{accuracy:g}", justify="right")
-    for name in ("guaranteed\n0.95", "size", "fit, s"):  # so that all fits in 80 columns
+    for name in ("guaranteed\n0.95", "size", "fit, s"):  # The table fits in 80 columns.
         table.add_column(name, justify="right")
-    for method in found.curves:
-        sizes = [found.at(method, accuracy).size for accuracy in found.accuracies]
-        kept = found.at(method, 0.95)
+    for method in comparison.curves:
+        sizes = [comparison.at(method, accuracy).size for accuracy in comparison.accuracies]
+        kept = comparison.at(method, 0.95)
         table.add_row(
             method,
             *(_number(size, 2) for size in sizes),

@@ -1,4 +1,4 @@
-"""The demonstration: every method side by side, on data that needs no files."""
+"""The demonstration: all methods side by side, on data that needs no files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shortlist.learning.linear import LinearClassifier
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What one data set showed."""
+    """The comparison of all methods on one data set."""
 
     title: str
-    found: Comparison
+    comparison: Comparison
 
 
 def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
-    """Compare every method on digits and on the artificial Gaussians."""
+    """Compare all methods on digits and on synthetic Gaussians."""
     weak = LinearClassifier(max_epochs=5, validation_fraction=0)
     return [
         _demonstrate(
@@ -43,30 +43,31 @@ def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
 
 
 def _demonstrate(
-    title: str, parts: Sequence[Samples], h: LinearClassifier, seed: int, progress: Show
+    title: str, splits: Sequence[Samples], classifier: LinearClassifier, seed: int, progress: Show
 ) -> Demonstration:
-    fit, select, test = parts
-    h.set_params(random_state=seed, progress=progress).fit(fit.x, fit.y)
-    found = compare(
-        h.predict_proba(select.x),
+    fit, select, test = splits
+    classifier.set_params(random_state=seed, progress=progress).fit(fit.x, fit.y)
+    comparison = compare(
+        classifier.predict_proba(select.x),
         select.y,
         select.x,
-        test=(h.predict_proba(test.x), test.y, test.x),
+        test=(classifier.predict_proba(test.x), test.y, test.x),
         progress=progress,
         random_state=seed,
     )
-    return Demonstration(title, found)
+    return Demonstration(title, comparison)
 
 
-def draw(shown: Sequence[Demonstration], path: str | os.PathLike[str]) -> Path:
-    """Save the curves, a panel for each data set, in the paper's axes."""
+def draw(demonstrations: Sequence[Demonstration], path: str | os.PathLike[str]) -> Path:
+    """Plot the curves of each data set in a panel, with the paper's axes, and save the figure."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.4 * len(shown), 4.4), layout="constrained")
-    panels = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, one in zip(panels, shown, strict=True):
-        one.found.plot(axes)
-        axes.set_title(one.title, fontsize=10)
+    count = len(demonstrations)
+    figure = Figure(figsize=(5.4 * count, 4.4), layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False)[0]
+    for axes, demonstration in zip(panels, demonstrations, strict=True):
+        demonstration.comparison.plot(axes)
+        axes.set_title(demonstration.title, fontsize=10)
         axes.grid(alpha=0.25)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

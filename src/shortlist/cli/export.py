@@ -1,9 +1,9 @@
-"""Models as they are, and on their way elsewhere: `inspect`, `export`."""
+"""The commands `inspect` and `export`, which read one model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,25 +13,30 @@ from shortlist.cli.options import AsJson, Force, ModelFolder
 
 @app.command()
 def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
-    """Say what is inside a model: which guarantee, trained on what, with which parameters."""
+    """Show what a model contains: its guarantee, its training data and its parameters."""
     with errors_in_one_line():
         from shortlist.io.models import inspect as read
+        from shortlist.io.persistence import printable
 
         about = read(model)
-    classes = [str(name) for name in about["classes"]]  # type: ignore[attr-defined]
+    # The texts come from the file, which may try to write to the terminal.
+    say("\n".join(map(printable, _described(about))), about, as_json)
+
+
+def _described(about: dict[str, Any]) -> list[str]:
+    """Return what a model says of itself, one fact to a line."""
+    classes, data, parameters = about["classes"], about["data"], about["parameters"]
     shown = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
-    data: dict[str, object] = about["data"]  # type: ignore[assignment]
+    facts = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in data.items())
     lines = [
         f"{about['type']}, written by shortlist {about['library_version']} "
         f"(format {about['format_version']}), {about['bytes']:,} bytes of weights",
         f"guarantee: {about['guarantee']}",
         f"classes: {len(classes):,} ({shown})",
-        "data: " + ("; ".join(f"{k.replace('_', ' ')} {v}" for k, v in data.items()) or "none"),
-        "parameters: " + ", ".join(f"{k}={v!r}" for k, v in about["parameters"].items()),  # type: ignore[attr-defined]
+        f"data: {facts or 'none'}",
+        "parameters: " + ", ".join(f"{name}={value!r}" for name, value in parameters.items()),
     ]
-    for key in ("estimator", "method"):
-        lines += [f"{key}: {about[key]}"] if key in about else []
-    say("\n".join(lines), about, as_json)
+    return lines + [f"{key}: {about[key]}" for key in ("estimator", "method") if key in about]
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.models import check_takes, method_of
+from shortlist.cli.methods import METHODS, build_method
+from shortlist.cli.models import LoadedModel, calibration_size, read_data
 from shortlist.cli.options import (
     CLUSTER,
     AsJson,
     BadRows,
     Data,
     Force,
+    MaxEpochs,
     ModelFolder,
     NClasses,
     Ray,
+    Seed,
     Threads,
     Workers,
-    on_cluster,
+    cluster_options,
 )
 
 if TYPE_CHECKING:
@@ -32,14 +35,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shortlist._utils.arrays import ArrayLike
-    from shortlist.datasets import FeatureFile, Samples
+    from shortlist.datasets import FeatureFile, Rows
     from shortlist.io.models import Model
-    from shortlist.io.rows import Rows
     from shortlist.predictors import SetPredictor
-    from shortlist.predictors.classifier import ShortlistClassifier
-    from shortlist.ranking import Ranking
 
-METHODS = ("shortlister", "lac", "aps", "raps", "saps", "topk", "margin", "plug-in", "paper")
+MAX_UNUSED_CLASSES = 3
+"""More columns that are not labels are rare classes rather than columns of another kind."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A model, the set predictor in it, and the number of rows that it was fitted on."""
+
+    model: Model
+    method: SetPredictor
+    n_rows: int
 
 
 @app.command()
@@ -50,26 +60,26 @@ def fit(
     ],
     method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "shortlister",
     accuracy: Annotated[
-        float, typer.Option(help="What predict guarantees unless told otherwise.")
+        float, typer.Option(help="The accuracy that predict guarantees by default.")
     ] = 0.95,
     calibration: Annotated[
         float | None,
         typer.Option(
-            help="Share of the rows kept to make guarantees, 0 for none; default: the method's."
+            help="Share of the rows for calibration, 0 for none; default: that of the method."
         ),
     ] = None,
     score_type: Annotated[
-        str, typer.Option(help="auto, logits, proba or log_proba: what the scores are.")
+        str, typer.Option(help="Type of the scores: auto, logits, proba or log_proba.")
     ] = "auto",
-    max_epochs: Annotated[int | None, typer.Option(help="Train no longer.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    max_epochs: MaxEpochs = None,
+    seed: Seed = 0,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
     storage: Annotated[
         str | None,
         typer.Option(
-            help="A folder for checkpoints, which all machines see.", rich_help_panel=CLUSTER
+            help="Folder for checkpoints that all machines can access.", rich_help_panel=CLUSTER
         ),
     ] = None,
     n_classes: NClasses = None,
@@ -77,19 +87,17 @@ def fit(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn from the scores and labels of rows that the classifier did not train on.
+    """Fit a set predictor on rows that the classifier was not trained on.
 
-    DATA has scores (rows × classes) and labels y, and features if there are any; or ranked
-    candidates; see docs/data.md for the layouts.
+    DATA has scores (rows × classes) or ranked candidates, labels y, and optionally features. See
+    docs/data.md for the formats.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist.datasets import FeatureFile
         from shortlist.io.models import save
-        from shortlist.io.rows import read
 
-        _check_new(output, force)
-        asked = on_cluster(
+        _check_output_folder(output, force)
+        cluster = cluster_options(
             ray,
             workers=workers,
             threads=threads,
@@ -97,8 +105,8 @@ def fit(
             n_classes=n_classes,
             on_bad_rows=on_bad_rows,
         )
-        chosen = partial(
-            _method,
+        build = partial(
+            build_method,
             method,
             accuracy=accuracy,
             calibration=calibration,
@@ -106,90 +114,30 @@ def fit(
             max_epochs=max_epochs,
             seed=seed,
         )
-        given = None if asked is not None else read(data)
-        has_features = (
-            isinstance(given, FeatureFile) or getattr(given, "features", None) is not None
-        )
-        predictor = chosen(has_features)
-        model: Model
-        if given is None:
-            assert asked is not None
-            model, rows = _on_ray(chosen, data, asked)
-            predictor = model
-        elif isinstance(given, FeatureFile):
-            model, rows = _with_classifier(predictor, given, seed), len(given.select)
-        elif given.y is None:
-            raise ValueError(f"{given.name} has no labels: fit needs y")
+        if cluster is None:
+            result = _fit_here(build, data, calibration, seed)
         else:
-            rows = len(given)
-            names = None if given.labels is not None else given.classes
-            if names is not None:
-                _warn_if_strange(given.name, names, given.y)
-            model = _fitted(predictor, given, names, calibration, seed)
-        save(model, output, overwrite=force)
-        kept = _guaranteeing(predictor)
-        _warn_if_unreachable(predictor, accuracy)
+            result = _fit_on_ray(build, data, cluster)
+        save(result.model, output, overwrite=force)
+        _warn_if_unreachable(result.method, accuracy)
+    kept = calibration_size(result.method)
+    count = len(result.model.classes_)
     seconds = time.monotonic() - begun
-    found = {
+    record = {
         "model": str(output),
         "method": method,
-        "rows": rows,
-        "classes": len(model.classes_),
+        "rows": result.n_rows,
+        "classes": count,
         "calibration_rows": kept,
         "seconds": round(seconds, 2),
     }
-    guarantee = "no guarantee" if kept is None else _rows_guarantee(kept)
+    guarantee = "no guarantee" if kept is None else _calibration_rows(kept)
+    following = _next_command(output, data, ray, None if kept is None else accuracy)
     text = (
-        f"{output}: {method} on {rows:,} rows, {len(model.classes_):,} classes; {guarantee}"
-        f"   ({seconds:.0f} s)\n{_next(output, data, ray, None if kept is None else accuracy)}"
+        f"{output}: {method} on {result.n_rows:,} rows, {count:,} classes; {guarantee}"
+        f"   ({seconds:.0f} s)\n{following}"
     )
-    say(text, found, as_json)
-
-
-def _check_new(output: Path, force: bool) -> None:
-    """Raise, before there is any work, if a model could not be written there."""
-    from shortlist.io.set_files import check_folder
-
-    check_folder(output)
-    if output.exists() and not force:
-        raise FileExistsError(f"there is something at {str(output)!r}; say --force to replace it")
-
-
-def _rows_guarantee(kept: int) -> str:
-    return f"{kept:,} row{'' if kept == 1 else 's'} make{'s' if kept == 1 else ''} guarantees"
-
-
-def _next(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
-    """What one would do with a model."""
-    ending = ".csv" if data == "-" else Path(data).suffix
-    new = f"NEW{ending}" if ray is None else "NEW.parquet"
-    there = "sets.parquet" if ray is None else f"sets --ray {ray}"
-    point = "" if accuracy is None else f" --accuracy {accuracy:g}"
-    return f"Next: shortlist predict {model} {new} -o {there}{point}"
-
-
-def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
-    """Say so at once if an accuracy cannot be guaranteed by the rows that make guarantees."""
-    from shortlist._utils.warnings import warn
-    from shortlist.conformal.quantiles import UnreachableError
-    from shortlist.predictors.nested import NestedSelector
-
-    if isinstance(method, NestedSelector) and method._calibration is not None:
-        try:
-            method._operating_point(accuracy, None, None, None)
-        except UnreachableError as error:
-            warn(str(error))
-
-
-def _on_ray(
-    chosen: Callable[[bool], SetPredictor], data: str, asked: dict[str, Any]
-) -> tuple[SetPredictor, int]:
-    """A model, fitted on a cluster, and how many rows there were."""
-    from shortlist.ray import fit as run
-    from shortlist.ray.table import Table
-
-    table = Table.open(data, needs_y=True, on_bad_rows=asked.get("on_bad_rows", "raise"))
-    return run(data, chosen(table.has_features), **asked), table.rows
+    say(text, record, as_json)
 
 
 @app.command()
@@ -206,188 +154,154 @@ def calibrate(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make guarantees by other rows, in place of those that the fit kept.
+    """Replace the calibration rows of a model.
 
-    For when the data have changed, or the fit kept none. Neither the classifier nor the fit may
-    have seen the rows of DATA, which has labels y; of a feature file the `select` part is taken.
+    Use it when the data have changed, or when fit had no calibration rows. Neither the classifier
+    nor the model may have seen the rows of DATA, which need labels y. From a feature file the
+    split `select` is used.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist.io.models import load, save
+        from shortlist.io.models import save
 
-        _check_new(output, force)
-        asked = on_cluster(ray, workers=workers, threads=threads, on_bad_rows=on_bad_rows)
-        predictor = load(model)
-        method = method_of(predictor)
-        if asked is not None:
-            from shortlist.ray import calibrate as run
+        _check_output_folder(output, force)
+        cluster = cluster_options(ray, workers=workers, threads=threads, on_bad_rows=on_bad_rows)
+        loaded = LoadedModel.open(model)
+        if cluster is not None:
+            from shortlist.ray import calibrate as calibrate_on_ray
 
-            run(data, predictor, **asked)
+            calibrate_on_ray(data, loaded.model, **cluster)
         else:
-            _calibrated(predictor, data)
-        save(predictor, output, overwrite=force)
-        kept = _guaranteeing(method)
+            if not hasattr(loaded.method, "calibrate"):
+                name = type(loaded.method).__name__
+                raise ValueError(f"a {name} makes no guarantees and cannot be calibrated")
+            loaded.calibrate(loaded.match(read_data(data, "select")))
+        save(loaded.model, output, overwrite=force)
+        kept = calibration_size(loaded.method)
         assert kept is not None
-        accuracy = getattr(method, "accuracy", 0.95)
-        _warn_if_unreachable(method, accuracy)
+        accuracy = getattr(loaded.method, "accuracy", 0.95)
+        _warn_if_unreachable(loaded.method, accuracy)
     seconds = time.monotonic() - begun
-    found = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
-    new = _next(output, data, ray, accuracy)
-    say(f"{output}: {_rows_guarantee(kept)}   ({seconds:.0f} s)\n{new}", found, as_json)
+    record = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
+    following = _next_command(output, data, ray, accuracy)
+    say(f"{output}: {_calibration_rows(kept)}   ({seconds:.0f} s)\n{following}", record, as_json)
 
 
-def _calibrated(predictor: Model, data: str) -> None:
-    """The model, with guarantees by the rows of a file."""
-    from shortlist.datasets import FeatureFile
-    from shortlist.io.rows import read
+def _check_output_folder(output: Path, force: bool) -> None:
+    """Raise if a model cannot be written to a folder, before any work is done."""
+    from shortlist.io.set_files import check_folder
+
+    check_folder(output)
+    if output.exists() and not force:
+        raise FileExistsError(f"{str(output)!r} exists; say --force to replace it")
+
+
+def _calibration_rows(count: int) -> str:
+    return f"{count:,} calibration row{'' if count == 1 else 's'}"
+
+
+def _next_command(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
+    """Return the command that predicts with a new model."""
+    suffix = ".csv" if data == "-" else Path(data).suffix
+    new = f"NEW{suffix}" if ray is None else "NEW.parquet"
+    sets = "sets.parquet" if ray is None else f"sets --ray {ray}"
+    point = "" if accuracy is None else f" --accuracy {accuracy:g}"
+    return f"Next: shortlist predict {model} {new} -o {sets}{point}"
+
+
+def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
+    """Warn if the calibration rows are too few to guarantee an accuracy."""
+    from shortlist._utils.warnings import warn
+    from shortlist.conformal.quantiles import UnreachableError
+
+    try:
+        method.check_reachable(accuracy)
+    except UnreachableError as error:
+        warn(str(error))
+
+
+def _fit_on_ray(
+    build: Callable[[bool], SetPredictor], data: str, options: dict[str, Any]
+) -> FitResult:
+    from shortlist.ray import fit as fit_on_ray
+    from shortlist.ray.table import Table
+
+    table = Table.open(data, needs_y=True, on_bad_rows=options.get("on_bad_rows", "raise"))
+    model = fit_on_ray(data, build(table.has_features), **options)
+    return FitResult(model, model, table.rows)
+
+
+def _fit_here(
+    build: Callable[[bool], SetPredictor], data: str, calibration: float | None, seed: int
+) -> FitResult:
+    from shortlist.datasets import load, read_rows
+    from shortlist.datasets.feature_files import is_feature_file
+
+    if is_feature_file(data):
+        return _fit_with_classifier(build(True), load(data), seed)
+    rows = read_rows(data)
+    predictor = build(rows.features is not None)
+    if rows.y is None:
+        raise ValueError(f"{rows.name} has no labels: fit needs y")
+    if rows.labels is None and rows.classes is not None:
+        _warn_if_unused(rows.name, rows.classes, rows.y)
+    return FitResult(_fit_rows(predictor, rows, calibration, seed), predictor, len(rows))
+
+
+def _fit_with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) -> FitResult:
+    """Fit a linear classifier on the split `fit` and a set predictor on the split `select`."""
+    from shortlist.learning.linear import LinearClassifier
     from shortlist.predictors.classifier import ShortlistClassifier
 
-    method = method_of(predictor)
-    if not hasattr(method, "calibrate"):
-        raise ValueError(
-            f"a {type(method).__name__} makes no guarantees; there is nothing to calibrate"
-        )
-    given = read(data)
-    check_takes(predictor, given)
-    if isinstance(predictor, ShortlistClassifier):
-        if isinstance(given, FeatureFile):
-            predictor.calibrate(_floats(given.select), given.classes[given.select.y])
-            return
-        predictor.calibrate(given.in_order_of(method).features, _labels(given))
-        return
-    assert not isinstance(given, FeatureFile)
-    rows = given.in_order_of(method)
-    method.calibrate(rows.given(method.classes_), _labels(rows), rows.features)
+    names, x = file.classes, file.select.x.astype("float32")
+    classifier = LinearClassifier(random_state=seed)
+    classifier.fit(file.fit.x.astype("float32"), names[file.fit.y])
+    scores = classifier.predict_proba(x)
+    predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_)
+    model = ShortlistClassifier.of(classifier, predictor)
+    return FitResult(model, predictor, len(file.select))
 
 
-def _labels(given: Rows) -> NDArray[np.generic]:
-    if given.y is None:
-        raise ValueError(f"{given.name} has no labels, by which guarantees are made: it needs y")
-    return given.y
-
-
-FEW = 3
-"""So many columns that are no labels are probably no classes; of many, some labels are rare."""
-
-
-def _warn_if_strange(file: str, names: NDArray[np.generic], y: NDArray[np.generic]) -> None:
-    """Say so if columns are taken for classes that no row has."""
+def _warn_if_unused(file: str, classes: NDArray[np.generic], y: NDArray[np.generic]) -> None:
+    """Warn if a few columns are read as classes that no row has."""
     import numpy as np
 
     from shortlist._utils.warnings import warn
 
-    strange = names[~np.isin(names, np.unique(y))]
-    if 0 < len(strange) <= min(FEW, len(names) - 2):
+    unused = classes[~np.isin(classes, np.unique(y))]
+    if 0 < len(unused) <= min(MAX_UNUSED_CLASSES, len(classes) - 2):
         warn(
-            f"{file}: no row has the label {', '.join(map(repr, strange.tolist()))}, which is "
-            "taken for a class; if the column is something else, leave it out"
+            f"{file}: no row has the label {', '.join(map(repr, unused.tolist()))}, which is read "
+            "as a class; if the column is something else, leave it out"
         )
 
 
-def _fitted(
-    predictor: SetPredictor,
-    given: Rows,
-    names: NDArray[np.generic] | None,
-    calibration: float | None,
-    seed: int,
+def _fit_rows(
+    predictor: SetPredictor, rows: Rows, calibration: float | None, seed: int
 ) -> SetPredictor:
-    """The method, fitted; a path of selectors, which keeps no rows itself, with some kept here."""
-    from shortlist.predictors import CardinalityPath
-    from shortlist.predictors.nested import hold_out
+    """Fit a predictor; hold out rows for a path of selectors, which holds out none itself."""
+    from shortlist._utils.out_of_core import copy_rows
+    from shortlist.predictors.conformal import hold_out
 
-    assert given.y is not None
-    scores = given.given()
-    if not isinstance(predictor, CardinalityPath) or not calibration:
-        return predictor.fit(scores, given.y, _with_names(given), classes=names)
-    learn, keep = hold_out(len(given), calibration, seed)
-    predictor.fit(*_some(given, scores, learn), classes=names)
-    return predictor.calibrate(*_some(given, scores, keep))
+    assert rows.y is not None
+    ranking, y = rows.ranking(), rows.y
+    holds_out = "calibration" in predictor.get_params() or not hasattr(predictor, "calibrate")
+    if holds_out or not calibration:
+        return predictor.fit(ranking, y, _named_features(rows.features, rows))
+
+    def take(index: NDArray[np.intp]) -> tuple[Any, Any, ArrayLike | None]:
+        x = None if rows.features is None else copy_rows(rows.features, index)
+        return ranking[index], y[index], _named_features(x, rows)
+
+    learn, keep = hold_out(len(rows), calibration, seed)
+    predictor.fit(*take(learn)).calibrate(*take(keep))
+    return predictor
 
 
-def _with_names(given: Rows) -> ArrayLike | None:
-    """The features, as a frame if their columns have names."""
-    if given.features is None or not given.feature_names:
-        return given.features
+def _named_features(features: NDArray[np.generic] | None, rows: Rows) -> ArrayLike | None:
+    """Return features as a data frame if their columns have names."""
+    if features is None or not rows.feature_names:
+        return features
     import pandas as pd
 
-    names = given.feature_names
-    return pd.DataFrame(given.features, columns=names, copy=False)  # type: ignore[return-value]
-
-
-def _some(
-    given: Rows, scores: NDArray[np.generic] | Ranking, rows: NDArray[np.intp]
-) -> tuple[ArrayLike | Ranking, NDArray[np.generic], ArrayLike | None]:
-    """Scores (or a ranking), labels and features of some rows."""
-    from shortlist._utils.scratch import picked
-    from shortlist.ranking import Ranking
-
-    assert given.y is not None
-    features = None if given.features is None else picked(given.features, rows)
-    some = scores[rows] if isinstance(scores, Ranking) else picked(scores, rows)
-    return some, given.y[rows], _with_names(replace(given, features=features))
-
-
-def _guaranteeing(predictor: SetPredictor) -> int | None:
-    """How many rows make guarantees."""
-    kept, judged = (getattr(predictor, name, None) for name in ("_calibration", "_path_calibration"))
-    return judged.rows if judged is not None else None if kept is None else len(kept)
-
-
-def _with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) -> ShortlistClassifier:
-    """A linear classifier on the `fit` part of a feature file, the method on its `select` part."""
-    from shortlist.learning.linear import LinearClassifier
-    from shortlist.predictors.classifier import ShortlistClassifier
-
-    names = file.classes
-    h = LinearClassifier(random_state=seed).fit(_floats(file.fit), names[file.fit.y])
-    select = file.select
-    x = _floats(select)
-    predictor.fit(h.predict_proba(x), names[select.y], x, classes=h.classes_)
-    return ShortlistClassifier.of(h, predictor)
-
-
-def _floats(part: Samples) -> NDArray[np.floating]:
-    return part.x.astype("float32")
-
-
-def _method(
-    name: str,
-    has_features: bool,
-    accuracy: float,
-    calibration: float | None,
-    score_type: str,
-    max_epochs: int | None,
-    seed: int,
-) -> SetPredictor:
-    """The method asked for."""
-    from shortlist._utils.arrays import check_choice
-    from shortlist.predictors import CardinalityPath, PlugInSelector, Shortlister
-    from shortlist.predictors.conformal import SplitConformal
-
-    check_choice(name, "method", METHODS)
-    asked: dict[str, object] = {
-        "accuracy": accuracy,
-        "calibration": calibration,
-        "score_type": score_type,
-        "random_state": seed,
-        "max_epochs": max_epochs,
-    }
-    model: SetPredictor
-    if name == "shortlister":
-        model = Shortlister()
-    elif name == "plug-in":
-        model = PlugInSelector(cost_weight=None, calibration=0.25)
-    elif name == "paper":
-        inputs = "both" if has_features else "scores"
-        model = CardinalityPath(inputs=inputs, cost_weight=0.05, cost_weights=PATH)
-    else:
-        model = SplitConformal(name)
-    known = model.get_params()
-    model.set_params(**{k: v for k, v in asked.items() if k in known and v is not None})
-    if calibration == 0 and "calibration" in known:
-        model.set_params(calibration=None)
-    return model
-
-
-PATH = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-"""The lambdas of the paper's selectors."""
+    return pd.DataFrame(features, columns=rows.feature_names, copy=False)  # type: ignore[return-value]

@@ -1,38 +1,98 @@
-"""Models that are given on the command line, and whether data is for them."""
+"""Saved models on the command line, and the rows that they are given."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shortlist.datasets import FeatureFile
+    from shortlist.datasets import FeatureFile, Rows
     from shortlist.io.models import Model
-    from shortlist.io.rows import Rows
     from shortlist.predictors import SetPredictor
+    from shortlist.sets import PredictionSets
 
 
-def method_of(predictor: Model) -> SetPredictor:
-    """The set predictor, also of a classifier that has one."""
-    from shortlist.learning.linear import LinearClassifier
-    from shortlist.predictors import SetPredictor
-    from shortlist.predictors.classifier import ShortlistClassifier
+class LoadedModel:
+    """A saved set predictor, with or without a classifier that computes the scores.
 
-    if isinstance(predictor, LinearClassifier):
-        raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
-    method = predictor.method_ if isinstance(predictor, ShortlistClassifier) else predictor
-    assert isinstance(method, SetPredictor)
-    return method
+    Parameters
+    ----------
+    model : Model
+        What was saved.
+    """
 
+    def __init__(self, model: Model) -> None:
+        from shortlist.learning.linear import LinearClassifier
+        from shortlist.predictors.classifier import ShortlistClassifier
 
-def check_takes(predictor: Model, given: Rows | FeatureFile) -> None:
-    """Raise if a model takes scores, and there are features alone, or the other way about."""
-    from shortlist.datasets import FeatureFile
-    from shortlist.predictors import SetPredictor
+        if isinstance(model, LinearClassifier):
+            raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
+        self.model = model
+        self.classifier = model if isinstance(model, ShortlistClassifier) else None
+        method = model.method_ if isinstance(model, ShortlistClassifier) else model
+        self.method: SetPredictor = method
 
-    if isinstance(predictor, SetPredictor):
-        if isinstance(given, FeatureFile):
+    @classmethod
+    def open(cls, path: Path) -> LoadedModel:
+        """Load a model from its folder."""
+        from shortlist.io.models import load
+
+        return cls(load(path))
+
+    def match(self, rows: Rows) -> Rows:
+        """Return rows with their columns in the model's order; raise if it cannot take them."""
+        from shortlist.predictors.cardinality.inputs import feature_names_of
+
+        if self.classifier is None and rows.scores is None:
             raise ValueError(
-                f"{given.name} has features, but the model takes scores; fit one on a feature file"
+                f"{rows.name} has features, but the model takes scores; fit one on a feature file"
             )
-    elif not isinstance(given, FeatureFile) and given.features is None:
-        raise ValueError(f"{given.name} has no features, which is what this model takes")
+        if self.classifier is not None and rows.features is None:
+            raise ValueError(f"{rows.name} has no features, but the model takes features")
+        return rows.match_columns(self.method.classes_, feature_names_of(self.method))
+
+    def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
+        """Predict the set of each row, in the model's order of columns."""
+        if self.classifier is not None:
+            return self.classifier.predict_set(rows.features, **operating_point)
+        ranking = rows.ranking(self.method.classes_)
+        return self.method.predict_set(ranking, rows.features, **operating_point)
+
+    def calibrate(self, rows: Rows) -> None:
+        """Replace the calibration rows, which are in the model's order of columns."""
+        if rows.y is None:
+            raise ValueError(f"{rows.name} has no labels; calibration needs y")
+        if self.classifier is not None:
+            self.classifier.calibrate(rows.features, rows.y)
+        else:
+            method: Any = self.method
+            method.calibrate(rows.ranking(self.method.classes_), rows.y, rows.features)
+
+
+def calibration_size(method: SetPredictor) -> int | None:
+    """Return the number of calibration rows; None if there are none."""
+    return method.n_calibration or None
+
+
+def read_data(path: str, split: str) -> Rows:
+    """Read rows for a model; from a feature file, those of a split."""
+    from shortlist.datasets import load, read_rows
+    from shortlist.datasets.feature_files import is_feature_file
+
+    return _rows_of_split(load(path), split) if is_feature_file(path) else read_rows(path)
+
+
+def stream_data(path: str, split: str) -> Iterator[Rows]:
+    """Yield the rows of `read_data` in blocks."""
+    from shortlist.datasets import stream_rows
+    from shortlist.datasets.feature_files import is_feature_file
+
+    yield from read_data(path, split).blocks() if is_feature_file(path) else stream_rows(path)
+
+
+def _rows_of_split(file: FeatureFile, split: str) -> Rows:
+    from shortlist.datasets import Rows
+
+    samples = getattr(file, split)
+    return Rows(y=file.classes[samples.y], features=samples.x.astype("float32"), name=file.name)

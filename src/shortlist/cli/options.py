@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they ask for together."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,63 +15,67 @@ Data = Annotated[
     ),
 ]
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)]
+MaxEpochs = Annotated[int | None, typer.Option(help="Maximum number of epochs.", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 CLUSTER = "On a cluster"
-"""The heading of what goes with --ray."""
+"""Heading of the options that need --ray."""
 BadRows = Annotated[
     str | None,
     typer.Option(
-        help="raise (the default), or skip rows with NaN or unknown labels.",
+        help="For rows with NaN or unknown labels: raise an error (default), or skip.",
         rich_help_panel=CLUSTER,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Ray = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Work on a Ray cluster: its address, auto, or local. DATA is Parquet.",
+        help="Run on a Ray cluster: its address, auto, or local. DATA must be Parquet.",
         rich_help_panel=CLUSTER,
     ),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="So many processes; default: one for each core.", min=1, rich_help_panel=CLUSTER
+        help="Number of processes; default: one for each core.", min=1, rich_help_panel=CLUSTER
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(help="Threads of each process; default: 1.", min=1, rich_help_panel=CLUSTER),
+    typer.Option(
+        help="Number of threads of each process; default: 1.", min=1, rich_help_panel=CLUSTER
+    ),
 ]
 NClasses = Annotated[
     int | None,
     typer.Option(
-        help="How many classes there are, for ranked candidates; default: as occur.",
+        help="Number of classes, for ranked candidates; default: one more than the largest label.",
         min=2,
         rich_help_panel=CLUSTER,
     ),
 ]
 
 
-def said(**options: object) -> dict[str, Any]:
-    """Those of some options that were said.
+def set_options(**options: object) -> dict[str, Any]:
+    """Return the options that were given on the command line.
 
-    >>> said(accuracy=0.9, delta=None)
+    >>> set_options(accuracy=0.9, delta=None)
     {'accuracy': 0.9}
     """
     return {name: value for name, value in options.items() if value is not None}
 
 
-def on_cluster(ray: str | None, **options: object) -> dict[str, Any] | None:
-    """How to work on a cluster, if that is where to work; else there may be no such options."""
-    given = said(**options)
+def cluster_options(ray: str | None, **options: object) -> dict[str, Any] | None:
+    """Return the options for a cluster; None without --ray, which all of them need."""
+    present = set_options(**options)
     if ray is not None:
-        return {**given, "address": ray}
-    if given:
+        return {**present, "address": ray}
+    if present:
         raise ValueError(
-            f"--{next(iter(given)).replace('_', '-')} is for work on a cluster; say --ray ADDRESS "
-            "too, or --ray local for one of this machine alone"
+            f"--{next(iter(present)).replace('_', '-')} is for work on a cluster; add --ray "
+            "ADDRESS, or --ray local for one on this machine"
         )
     return None

@@ -1,15 +1,15 @@
-"""From a model to sets: `predict`."""
+"""From a model to prediction sets: `predict`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.models import check_takes, method_of
+from shortlist.cli.models import LoadedModel, stream_data
 from shortlist.cli.options import (
     CLUSTER,
     AsJson,
@@ -20,14 +20,9 @@ from shortlist.cli.options import (
     Ray,
     Threads,
     Workers,
-    on_cluster,
-    said,
+    cluster_options,
+    set_options,
 )
-
-if TYPE_CHECKING:
-    from shortlist.io.models import Model
-    from shortlist.io.rows import Rows
-    from shortlist.sets import PredictionSets
 
 
 @app.command()
@@ -43,18 +38,20 @@ def predict(
             show_default=False,
         ),
     ],
-    accuracy: Annotated[float | None, typer.Option(help="The accuracy to guarantee.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="Accuracy to guarantee.")] = None,
     delta: Annotated[
-        float | None, typer.Option(help="… and the probability with which that may fail.")
+        float | None, typer.Option(help="Probability with which the guarantee may fail.")
     ] = None,
-    mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
+    mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; guarantees nothing.")
+        float | None, typer.Option(help="The paper's lambda; gives no guarantee.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="class: the guarantee for each class.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="class: guarantee the accuracy for each class.")
+    ] = None,
     on_unreachable: Annotated[
         str | None,
-        typer.Option(help="all: every label where the rows are too few for the guarantee."),
+        typer.Option(help="all: predict every label if the calibration rows are too few."),
     ] = None,
     ray: Ray = None,
     workers: Workers = None,
@@ -62,15 +59,13 @@ def predict(
     rows_per_file: Annotated[
         int | None,
         typer.Option(
-            help="About so many rows have their sets in one file.",
-            min=1,
-            rich_help_panel=CLUSTER,
+            help="Approximate number of rows in an output file.", min=1, rich_help_panel=CLUSTER
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            help="A column of DATA to be copied; may be said again.", rich_help_panel=CLUSTER
+            help="A column of DATA to copy. Can be given more than once.", rich_help_panel=CLUSTER
         ),
     ] = None,
     on_bad_rows: BadRows = None,
@@ -79,16 +74,16 @@ def predict(
 ) -> None:
     """Write the prediction set of each row.
 
-    One of --accuracy, --mean-size and --cost-weight chooses the operating point; without one it is
-    that of the fit. If DATA has labels y, it says how accurate the sets were.
+    Choose the operating point with one of --accuracy, --mean-size and --cost-weight. The default
+    is that of the fit. If DATA has labels y, the accuracy of the sets is printed. From a feature
+    file the split `test` is used.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist._utils.arrays import check_choice
-        from shortlist.io.models import load
-        from shortlist.io.set_files import ENDINGS_OUT, check_output, sets_writer
+        from shortlist._utils.validation import check_choice
+        from shortlist.io.set_files import ENDINGS_OUT, check_output
 
-        cluster = on_cluster(
+        cluster = cluster_options(
             ray,
             workers=workers,
             threads=threads,
@@ -102,82 +97,68 @@ def predict(
             check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:
             check_choice(by, "--by", ("class",))
-        point = said(
+        point = set_options(
             accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by
         )
-        predictor = load(model)
+        loaded = LoadedModel.open(model)
         if on_unreachable is not None:
-            method_of(predictor).set_params(on_unreachable=on_unreachable)
+            loaded.method.set_params(on_unreachable=on_unreachable)
         if cluster is not None:
-            asked = {**point, **cluster, "overwrite": force}
-            _predict_on_ray(predictor, data, output, as_json=as_json, **asked)
+            _predict_on_ray(loaded, data, output, as_json, {**point, **cluster, "overwrite": force})
             return
-        parts = _parts_for(predictor, data)
-        part = next(parts)
-        sets = _predict(predictor, part, point)
-        guarantee, labelled = sets.guarantee, part.y is not None
-        hits = labels = count = 0
-        with sets_writer(output, guarantee) as write:
-            while True:
-                write(sets, count)
-                count += len(part)
-                labels += int(sets.sizes.sum())
-                hits += 0 if part.y is None else int(sets.contains(part.y).sum())
-                later = next(parts, None)
-                if later is None:
-                    break
-                part, sets = later, _predict(predictor, later, point)
-    size = labels / count
-    found = {
-        "output": output,
-        "rows": count,
-        "mean_size": size,
-        "guarantee": guarantee,
-        "accuracy": hits / count if labelled else None,
-        "seconds": round(time.monotonic() - begun, 2),
-    }
-    known = f"; {hits / count:.4f} accurate" if labelled else ""
+        summary = _predict_here(loaded, data, output, point)
+    seconds = round(time.monotonic() - begun, 2)
+    record = {"output": output, **vars(summary), "seconds": seconds}
     where = "" if output == "-" else f"{output}: "
-    text = f"{where}{count:,} sets, {size:.3f} labels on average{known}\n{guarantee}"
-    say(text, found, as_json, err=output == "-")
+    say(f"{where}{summary}", record, as_json, err=output == "-")
 
 
-def _predict_on_ray(predictor: Any, data: str, output: str, *, as_json: bool, **asked: Any) -> None:
-    """Write sets on a cluster, and say what was done."""
+@dataclass
+class PredictionSummary:
+    """Counts of the sets that were written."""
+
+    rows: int
+    mean_size: float
+    guarantee: str
+    accuracy: float | None
+
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
+        return f"{self.rows:,} sets, mean size {self.mean_size:.3f}{accuracy}\n{self.guarantee}"
+
+
+def _predict_here(
+    loaded: LoadedModel, data: str, output: str, point: dict[str, Any]
+) -> PredictionSummary:
+    """Predict and write block by block. No file is opened before the first block is predicted."""
+    from shortlist.io.set_files import sets_writer
+
+    blocks = (loaded.match(block) for block in stream_data(data, "test"))
+    predictions = ((block, loaded.predict_set(block, **point)) for block in blocks)
+    block, sets = next(predictions)
+    guarantee, has_labels = str(sets.guarantee), block.y is not None
+    n_rows = n_labels = hits = 0
+    with sets_writer(output, guarantee) as write:
+        while True:
+            write(sets, n_rows)
+            n_rows += len(block)
+            n_labels += int(sets.sizes.sum())
+            hits += 0 if block.y is None else int(sets.contains(block.y).sum())
+            following = next(predictions, None)
+            if following is None:
+                break
+            block, sets = following
+    accuracy = hits / n_rows if has_labels else None
+    return PredictionSummary(n_rows, n_labels / n_rows, guarantee, accuracy)
+
+
+def _predict_on_ray(
+    loaded: LoadedModel, data: str, output: str, as_json: bool, options: dict[str, Any]
+) -> None:
+    """Predict on a cluster and print the result."""
     from shortlist.ray import predict_set
 
     begun = time.monotonic()
-    done = predict_set(data, predictor, output, **asked)
+    result = predict_set(data, loaded.model, output, **options)
     seconds = round(time.monotonic() - begun, 2)
-    say(repr(done), {**vars(done), "seconds": seconds}, as_json)
-
-
-def _parts_for(predictor: Model, data: str) -> Iterator[Rows]:
-    """The rows to predict, a part after the other; of a feature file, those of its test part."""
-    from shortlist.datasets import FeatureFile
-    from shortlist.io.rows import Rows, read, stream_rows
-
-    method = method_of(predictor)
-    if not data.endswith(".npz"):
-        for part in stream_rows(data):
-            check_takes(predictor, part)
-            yield part.in_order_of(method)
-        return
-    given = read(data)
-    check_takes(predictor, given)
-    if isinstance(given, FeatureFile):
-        x = given.test.x.astype("float32")
-        rows = Rows(x, None, given.classes[given.test.y], x, name=given.name)
-        yield from rows.blocks()
-        return
-    yield from given.in_order_of(method).blocks()
-
-
-def _predict(predictor: Model, rows: Rows, point: dict[str, object]) -> PredictionSets:
-    from shortlist.predictors import SetPredictor
-    from shortlist.predictors.classifier import ShortlistClassifier
-
-    if isinstance(predictor, ShortlistClassifier):
-        return predictor.predict_set(rows.features, **point)
-    assert isinstance(predictor, SetPredictor)
-    return predictor.predict_set(rows.given(predictor.classes_), rows.features, **point)
+    say(repr(result), {**vars(result), "seconds": seconds}, as_json)

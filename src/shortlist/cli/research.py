@@ -1,4 +1,4 @@
-"""What the paper says, tried and drawn: `theory`, `paper`; and features of images."""
+"""The paper's theorems and figures, and features of images: `theory`, `paper`, `features`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shortlist.cli.app import app, errors_in_one_line
 
 @app.command()
 def theory(
-    depth: Annotated[int, typer.Option(help="Search so many times as deep.", min=1)] = 1,
+    depth: Annotated[int, typer.Option(help="Factor on the number of cases searched.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
 ) -> None:
-    """Try to break every theorem of the paper; print the verdicts and the counter-examples.
+    """Test every theorem of the paper; print the verdicts and the counter-examples.
 
     Takes about a minute at depth 1.
     """
@@ -44,25 +44,25 @@ def paper(
         ),
     ] = Path("."),
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for figures, tables and the page.")
+        Path, typer.Option("--output", "-o", help="Folder for figures, tables and the report.")
     ] = Path("shortlist-paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="A look in a few minutes: one seed, few rows.")
+        bool, typer.Option("--quick", help="Use one seed and few rows; takes a few minutes.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="How many; default 3, or 1 with --quick.", min=1)
+        int | None, typer.Option(help="Number of seeds; default: 3, or 1 with --quick.", min=1)
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; default: one for each core.", min=1)
+        int | None, typer.Option(help="Number of processes; default: one for each core.", min=1)
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="Where to write the page; default: paper.md in the folder.")
+        Path | None, typer.Option(help="File of the report; default: paper.md in the folder.")
     ] = None,
 ) -> None:
-    """Compute the paper's figures from feature files, draw them, and judge its claims.
+    """Compute and plot the paper's figures from feature files, and check its claims.
 
-    LAC and the Shortlister stand beside the paper's curves. A run that was stopped goes on where
-    it was. All of it takes half an hour on two cores, --quick a few minutes.
+    The figures also contain LAC and the Shortlister. An interrupted run is continued. A complete
+    run takes half an hour on two cores.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -72,8 +72,8 @@ def paper(
     table = Table(title="The paper's claims, on these data", title_justify="left")
     for name in ("claim", "figure", "verdict"):
         table.add_column(name)
-    for found in report.findings:
-        table.add_row(found.claim, found.where, found.verdict)
+    for finding in report.findings:
+        table.add_row(finding.claim, finding.where, finding.verdict)
     if report.findings:
         Console().print(table)
     typer.echo(f"Figures and tables: {output}   ({time.monotonic() - begun:.0f} s)")
@@ -97,44 +97,50 @@ def features(
         ),
     ],
     layer: Annotated[
-        str | None, typer.Option(help="The layer's dotted name; else the model's output.")
+        str | None,
+        typer.Option(help="Name of a layer, such as layer4.1; default: the model's output."),
     ] = None,
-    form: Annotated[
+    image_format: Annotated[
         str, typer.Option("--format", help="auto, cifar10, cifar100, svhn or folder.")
     ] = "auto",
-    weights: Annotated[Path | None, typer.Option(help="A state dict, .safetensors or .pt.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="State dict of the model, .safetensors or .pt.")
+    ] = None,
     select_share: Annotated[
-        float, typer.Option(help="The share of the training images for the selector.")
+        float, typer.Option(help="Share of the training images for the split select.")
     ] = 0.4,
     size: Annotated[
-        int | None, typer.Option(help="Resize the shorter side, keep the middle square.", min=1)
+        int | None,
+        typer.Option(help="Resize the shorter side to this and crop the centre square.", min=1),
     ] = None,
     mean: Annotated[
-        tuple[float, float, float] | None, typer.Option(help="Subtract, for each channel.")
+        tuple[float, float, float] | None, typer.Option(help="Mean of each channel, to subtract.")
     ] = None,
     std: Annotated[
-        tuple[float, float, float] | None, typer.Option(help="Divide, for each channel.")
+        tuple[float, float, float] | None,
+        typer.Option(help="Standard deviation of each channel, to divide by."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 256,
-    device: Annotated[str, typer.Option(help="auto is the GPU if there is one.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the random parts.", min=0)] = 0,
+    batch_size: Annotated[int, typer.Option(help="Number of images in a batch.", min=1)] = 256,
+    device: Annotated[str, typer.Option(help="Device; auto is the GPU if there is one.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the random splits.", min=0)] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
 ) -> None:
-    """Run a network over images; write a feature file with parts to fit, to select and to test.
+    """Extract features of images with a network, and write them to a feature file.
 
     A folder has one folder for each class, or such folders in train/ and test/ (or val/). Models of
-    torchvision and timm have their published weights and preparation, unless --weights is given.
+    torchvision and timm have their published weights and preprocessing, unless --weights is given.
+    The file has the splits fit, select and test.
     """
     begun = time.monotonic()
     with errors_in_one_line():
-        from shortlist.datasets.recipe import Recipe
+        from shortlist.datasets.images.feature_builder import FeatureBuilder
 
-        recipe = Recipe(
+        builder = FeatureBuilder(
             images=images,
             output=output,
             model=model,
             layer=layer,
-            form=form,
+            image_format=image_format,
             weights=weights,
             select_share=select_share,
             size=size,
@@ -145,7 +151,7 @@ def features(
             seed=seed,
             force=force,
         )
-        file = recipe.make()
+        file = builder.build()
     typer.echo(
         f"{output}: {file.fit.x.shape[1]} features, {len(file.classes)} classes; "
         f"{len(file.fit):,} rows to fit, {len(file.select):,} to select, {len(file.test):,} to test"
@@ -157,11 +163,11 @@ def features(
 _NEXT = """
 Next, in Python:
     import shortlist as sl
-    file = sl.datasets.load({path!r}, "features")
+    file = sl.datasets.load({path!r})
     classifier = sl.LinearClassifier().fit(file.fit.x, file.fit.y)
     scores = [classifier.decision_function(part.x) for part in (file.select, file.test)]
-    found = sl.compare(
+    comparison = sl.compare(
         scores[0], file.select.y, features=file.select.x,
         test=(scores[1], file.test.y, file.test.x),
     )
-    print(found)"""
+    print(comparison)"""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.warnings import warn
-from shortlist.io.rows import Rows, counts_columns
+from shortlist.datasets.rows import Rows, are_indices
 from shortlist.ranking.candidates import PADDING
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def wrong_rows(
             found |= _wrong_lists(values, name, of)
     if classes is not None:
         count = len(classes)
-        numbered = counts_columns(classes)
+        numbered = are_indices(classes)
         if rows.y is not None and check_y:
             outside = _outside(rows.y, classes, numbered)
             for i in np.flatnonzero(outside).tolist():

@@ -14,10 +14,11 @@ from shortlist._utils.arrays import as_features
 from shortlist._utils.warnings import warn
 from shortlist.conformal.calibration import Calibration, RowSchema
 from shortlist.conformal.path_calibration import PathCalibration
-from shortlist.io.rows import Rows
-from shortlist.learning.settings import seed_of
+from shortlist.datasets import Rows
+from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import CardinalityPath, SetPredictor
-from shortlist.predictors.nested import CHOOSING_VALUES, NestedSelector
+from shortlist.predictors.cardinality.inputs import feature_names_of
+from shortlist.predictors.conformal import CHOOSING_VALUES, ConformalPredictor
 from shortlist.ranking import Ranking
 from shortlist.ray.bad_rows import warn_of_bad_rows
 from shortlist.ray.cluster import connect, spread
@@ -80,12 +81,12 @@ def calibrate_table(
     address: str | None,
 ) -> SetPredictor:
     """The same of a table that is open; by those of its rows that a fit kept, perhaps."""
-    if not isinstance(model, NestedSelector | CardinalityPath):
+    if not hasattr(model, "calibrate"):
         raise ValueError(
             f"a {type(model).__name__} makes no guarantees; there is nothing to calibrate"
         )
     connect(address)
-    if isinstance(model, CardinalityPath):
+    if model.has_additive_calibration:
         parts = [
             part
             for _, part in spread(
@@ -99,7 +100,7 @@ def calibrate_table(
         ]
         model._path_calibration = _together(parts)
         return model
-    model._check()
+    model._check_parameters()
     share = 1.0 if kept is None else kept.share
     if exact is None:
         exact = table.rows * share <= EXACT_ROWS
@@ -133,7 +134,7 @@ class LevelsOfPiece:
     """The work of one task: the conformal scores of a piece's right labels."""
 
     table: Table
-    model: NestedSelector
+    model: ConformalPredictor
     kept: Drawn | None
     exact: bool
     chosen: NDArray[np.int64] | Drawn | None
@@ -160,9 +161,9 @@ class LevelsOfPiece:
             if self.chosen_only:
                 continue
             ranking, index, x = opened(self.model, rows)
-            levels = self.model._least_levels(ranking, index, x)
+            levels = self.model._lowest_levels(ranking, index, x)
             unknown += int((index < 0).sum())
-            exhaustive &= self.model._exhaustive(ranking)
+            exhaustive &= self.model._is_exhaustive(ranking)
             precision = ranking.precision
             listed = ranking.listed()
             lengths += [int(listed.min()), int(listed.max())]
@@ -202,7 +203,7 @@ class _Levels:
     """What the tasks found, put together."""
 
     def __init__(
-        self, model: NestedSelector, table: Table, exact: bool, kept: Drawn | None
+        self, model: ConformalPredictor, table: Table, exact: bool, kept: Drawn | None
     ) -> None:
         self.model, self.table, self.exact, self.kept = model, table, exact, kept
         self.parts: dict[int, dict[str, Any]] = {}
@@ -253,7 +254,7 @@ class _Levels:
             wanted = max(1000, CHOOSING_VALUES // (table.width or 64))
             share = 1.0 if self.kept is None else self.kept.share
             chance = min(0.5, wanted / (table.rows * share))
-            return Drawn(chance, seed_of(self.model.random_state) + 1000)
+            return Drawn(chance, resolve_seed(self.model.random_state) + 1000)
         if table.on_bad_rows == "raise" and table.width is not None and self.kept is None:
             order, chose = self.model._calibration_order(table.rows, table.width)
             return order[:chose].astype(np.int64)
@@ -281,23 +282,24 @@ class _Levels:
         order, chose = model._calibration_order(len(levels), self.depth)
         chosen = order[:chose]
         ranking, _, x = opened(model, self._chosen_rows(numbers[chosen]))
-        model._warn_if_seen(ranking)
+        model._warn_if_trained_on(ranking)
         return Calibration(
             levels=levels[order],
-            labels=labels.astype(np.int64)[order],
+            y=labels.astype(np.int64)[order],
             groups=None,
             group_names=[],
-            shape=shape,
-            out_of=None if self.kept is None else self.table.rows,
-            choosing=chose,
+            schema=shape,
+            n_given=None if self.kept is None else self.table.rows,
+            n_choosing=chose,
             exhaustive=self.exhaustive,
-            **model._chosen_sizes(levels[chosen], ranking, x),
+            parameters=model._level_parameters(),
+            **model._size_table(levels[chosen], ranking, x),
         )
 
     def _chosen_rows(self, numbers: NDArray[np.int64]) -> Rows:
         """The raw rows that choose, in this order."""
         found = np.concatenate([one.numbers for one in self.raw])
-        whole = Rows.together([one.rows for one in self.raw])
+        whole = Rows.concatenate([one.rows for one in self.raw])
         place = np.argsort(found)
         return whole[place[np.searchsorted(found[place], numbers)]]
 
@@ -306,28 +308,31 @@ class _Levels:
         assert self.sketch is not None
         numbers = np.sort(np.concatenate([one.numbers for one in self.raw]))
         ranking, index, x = opened(model, self._chosen_rows(numbers))
-        model._warn_if_seen(ranking)
-        own = model._least_levels(ranking, index, x)
+        model._warn_if_trained_on(ranking)
+        own = model._lowest_levels(ranking, index, x)
         levels = self.sketch.stand_ins()
         return Calibration(
             levels=levels,
-            labels=np.full(len(levels), -1, dtype=np.int64),
+            # Labels are not known. One that no set can contain may be of an unknown class.
+            y=np.where(np.isneginf(levels), -1, 0),
             groups=None,
             group_names=[],
-            shape=shape,
-            out_of=None if self.kept is None else self.table.rows,
-            choosing=0,
-            chose_apart=len(numbers),
+            schema=shape,
+            n_given=None if self.kept is None else self.table.rows,
+            n_choosing=0,
+            n_chosen_elsewhere=len(numbers),
             exhaustive=self.exhaustive,
-            **model._chosen_sizes(own, ranking, x),
+            parameters=model._level_parameters(),
+            **model._size_table(own, ranking, x),
         )
 
 
 def opened(model: SetPredictor, rows: Rows) -> tuple[Ranking, torch.Tensor, torch.Tensor | None]:
     """The ranking, the label indices and the features of some rows, as a model takes them."""
-    part = rows.in_order_of(model)
+    part = rows.match_columns(model.classes_, feature_names_of(model))
     assert part.y is not None
-    ranking, index = model._labelled(part.given(model.classes_), part.y, unknown="miss")
+    given = part.ranking(model.classes_)
+    ranking, index = model._validate_labelled(given, part.y, unknown="miss")
     x = None if part.features is None else as_features(part.features, rows=len(ranking))
     return ranking, index, x
 

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shortlist._utils.arrays import check_count
 from shortlist._utils.progress import track
+from shortlist._utils.validation import check_count
 
 if TYPE_CHECKING:
     import numpy as np

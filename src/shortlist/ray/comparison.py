@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shortlist._utils.arrays import ArrayLike, check_count
-from shortlist.comparison import ACCURACIES, Comparison, Part, Plan, planned
-from shortlist.learning.settings import seed_of
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_count
+from shortlist.comparison import ACCURACIES, Comparison, MethodResult, Plan, plan_comparison
+from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
 from shortlist.ray.cluster import connect, spread
 from shortlist.ray.sampling import SAMPLE, draw
@@ -57,13 +58,13 @@ def compare(
     """
     table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
     connect(address)
-    seed = seed_of(random_state)
+    seed = resolve_seed(random_state)
     names = None if classes is None else np.asarray(classes)
     drawn = draw(table, check_count(rows, "rows"), names, seed, workers, threads)
     drawn = replace(drawn, n_classes=n_classes)
     assert drawn.y is not None
-    plan = planned(
-        drawn.given(names),
+    plan = plan_comparison(
+        drawn.ranking(names),
         drawn.y,
         drawn.features,
         test=test,
@@ -79,8 +80,8 @@ def compare(
     parts = dict(spread(MeasureMethod(plan), order, "methods", workers=workers, threads=threads))
     for at in range(len(order)):
         part = parts[at]
-        plan.found.add(replace(part, fitted=replace(part.fitted, judged=plan.judged)))
-    return plan.finished()
+        plan.comparison.add(replace(part, fitted=replace(part.fitted, test=plan.test)))
+    return plan.finish()
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class MeasureMethod:
 
     plan: Plan
 
-    def __call__(self, name: str) -> Part:
+    def __call__(self, name: str) -> MethodResult:
         part = self.plan.measure(name)
-        # The rows to judge by are where this came from.
-        return replace(part, fitted=replace(part.fitted, judged=None))  # type: ignore[arg-type]
+        # The caller has the test rows.
+        return replace(part, fitted=replace(part.fitted, test=None))  # type: ignore[arg-type]

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from shortlist._utils import scratch as _scratch
-from shortlist._utils.arrays import ArrayLike, check_count
-from shortlist.io.rows import Rows, counts_columns
+from shortlist._utils import out_of_core
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.validation import check_count
+from shortlist.datasets.rows import Rows, are_indices
 from shortlist.learning.process_group import SingleProcess, use_process_group
-from shortlist.learning.settings import seed_of
-from shortlist.predictors import FixedSelector, PlugInSelector, SetPredictor, Shortlister
-from shortlist.predictors.conformal import SplitConformal
-from shortlist.predictors.nested import NestedSelector
+from shortlist.learning.settings import resolve_seed
+from shortlist.predictors import SetPredictor, Shortlister
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import infer_score_type
 from shortlist.ray.calibration import calibrate_table
@@ -81,11 +80,10 @@ def fit(
     table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
     connect(address)
     workers = max(1, cores() // threads) if workers is None else check_count(workers, "workers")
-    seed = seed_of(chosen.random_state) if hasattr(chosen, "random_state") else 0
+    seed = resolve_seed(chosen.random_state) if hasattr(chosen, "random_state") else 0
     share = chosen.get_params().get("calibration")
     # A method that has nothing to learn calibrates with all rows.
-    learns = not isinstance(chosen, NestedSelector) or chosen._learns()
-    kept = None if share is None or not learns else Drawn(float(share), seed)
+    kept = None if share is None or not chosen._learns() else Drawn(float(share), seed)
     names = _names(table, classes, n_classes, workers, threads)
     sample = draw(table, SAMPLE, names.classes, seed, workers, threads, without=kept)
     ranking = names.ranking(sample)
@@ -94,7 +92,7 @@ def fit(
     chosen.set_params(score_type=kind)
     if "calibration" in given:
         chosen.set_params(calibration=None)
-    if isinstance(chosen, SplitConformal | PlugInSelector | FixedSelector):
+    if not chosen.trains_networks:
         assert sample.y is not None
         chosen.fit(ranking, sample.y, sample.features, classes=names.of_columns)
     else:
@@ -109,7 +107,7 @@ def fit(
             max_failures=max_failures,
         )
     chosen.set_params(**{n: given[n] for n in ("score_type", "calibration") if n in given})
-    if share is not None and isinstance(chosen, NestedSelector):
+    if share is not None:
         settings = {"workers": workers, "threads": threads, "address": address}
         calibrate_table(table, chosen, kept=kept, **settings)  # type: ignore[arg-type]
     return chosen
@@ -125,11 +123,10 @@ class Names:
     @property
     def of_columns(self) -> NDArray[np.generic] | None:
         """Names of the columns, where they have any."""
-        return None if counts_columns(self.classes) else self.classes
+        return None if are_indices(self.classes) else self.classes
 
     def ranking(self, rows: Rows) -> Ranking:
-        given = rows.given(self.classes)
-        return given if isinstance(given, Ranking) else Ranking.from_scores(given)
+        return rows.ranking(self.classes)
 
 
 def _names(
@@ -230,7 +227,7 @@ class _Gathered:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.tables: dict[str, _scratch.Filling] = {}
+        self.tables: dict[str, out_of_core.TableBuilder] = {}
         self.y: list[NDArray[Any]] = []
         self.ragged: list[Rows] = []
         self.like: Rows | None = None
@@ -246,9 +243,9 @@ class _Gathered:
             if values is None:
                 continue
             if name in self.tables:
-                self.tables[name].add(values)
+                self.tables[name].append(values)
             else:
-                self.tables[name] = _scratch.Filling(self.most, values)
+                self.tables[name] = out_of_core.TableBuilder(self.most, values)
         self.y.append(rows.y)
 
     def _fits(self, scores: object) -> bool:
@@ -261,15 +258,15 @@ class _Gathered:
         if self.like is None:
             raise ValueError("there are fewer rows to learn from than workers; take fewer workers")
         if not self.y:
-            return Rows.together(self.ragged)
-        whole = {name: table.whole() for name, table in self.tables.items()}
+            return Rows.concatenate(self.ragged)
+        whole = {name: table.build() for name, table in self.tables.items()}
         y, names = np.concatenate(self.y), self.like.feature_names
         found = Rows(**whole, y=y, name=self.like.name, feature_names=names)  # type: ignore[arg-type]
-        return Rows.together([found, *self.ragged]) if self.ragged else found
+        return Rows.concatenate([found, *self.ragged]) if self.ragged else found
 
 
 def _deeper(ranking: Ranking, depth: int) -> Ranking:
     """A ranking of candidates with room for longer lists, which other processes have."""
     listed = ranking.top(depth)
-    same = {"classes": ranking.classes, "kind": ranking.kind}
+    same = {"classes": ranking.classes, "array_type": ranking.array_type}
     return Ranking(depth=depth, listed=listed, **same)  # type: ignore[arg-type]

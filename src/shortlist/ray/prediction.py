@@ -14,13 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from shortlist._utils.arrays import check_count
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.staging import PART, sweep
+from shortlist._utils.validation import check_count
+from shortlist.datasets import Rows
 from shortlist.io.models import digest
-from shortlist.io.rows import Rows
 from shortlist.io.set_files import sets_table
 from shortlist.predictors import SetPredictor
+from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.ray.cluster import connect, spread
 from shortlist.ray.table import PIECE_ROWS, Paths, Piece, Table, filesystem_of
 from shortlist.sets import PredictionSets
@@ -247,13 +248,13 @@ class PredictPiece:
             self.table.pieces[0], self.model.classes_, rows=64, check_y=False
         ):
             if len(block.numbers):
-                return self._sets(block.rows).guarantee
+                return str(self._sets(block.rows).guarantee)
         return "no rows"
 
     def _sets(self, rows: Rows) -> PredictionSets:
-        part = rows.in_order_of(self.model)
+        part = rows.match_columns(self.model.classes_, feature_names_of(self.model))
         return self.model.predict_set(
-            part.given(self.model.classes_),
+            part.ranking(self.model.classes_),
             part.features,
             **self.point,
         )
@@ -279,7 +280,7 @@ class PredictPiece:
                 made = self._made(sets, block.numbers, block.extra, piece.name)
                 if writer is None:
                     writer = parquet.ParquetWriter(
-                        file, made.schema.with_metadata({"guarantee": sets.guarantee})
+                        file, made.schema.with_metadata({"guarantee": str(sets.guarantee)})
                     )
                 writer.write_table(made.cast(writer.schema))
             note |= {"rows": rows, "labels": labels, "hits": hits, "skipped": skipped}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.io.rows import Rows
+from shortlist.datasets import Rows
 from shortlist.ray.bad_rows import warn_of_bad_rows
 from shortlist.ray.cluster import spread
 from shortlist.ray.table import Piece, Table
@@ -61,7 +61,7 @@ def draw(
     parts = [found[at][0] for at in sorted(found) if found[at][0] is not None]
     if not parts:
         raise ValueError("no row is left to learn from")
-    return Rows.together(parts)
+    return Rows.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,4 @@ class TakeRows:
                 mask &= ~self.without.of(numbers)
             if mask.any():
                 found.append(block.rows[mask])
-        return (Rows.together(found) if found else None), skipped
+        return (Rows.concatenate(found) if found else None), skipped

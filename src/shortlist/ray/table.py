@@ -19,9 +19,9 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.arrays import check_choice
-from shortlist.io.columns import FEATURE, columns_of_table
-from shortlist.io.rows import BLOCK_ROWS, Rows, from_columns
+from shortlist._utils.validation import check_choice
+from shortlist.datasets.columns import FEATURE_PREFIX, rows_from_table
+from shortlist.datasets.rows import BLOCK_ROWS, Rows
 from shortlist.ray.bad_rows import good_rows, missing_values, uneven_lists, wrong_rows
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def has_features(self) -> bool:
-        return any(name == "features" or name.startswith(FEATURE) for name in self.columns)
+        return any(name == "features" or name.startswith(FEATURE_PREFIX) for name in self.columns)
 
     @classmethod
     def open(
@@ -191,7 +191,7 @@ class Table:
             empty = Rows(np.empty((0, 0)))
             return Block(empty, numbers, kept.select(list(extra)), len(table))
         try:
-            found = from_columns(columns_of_table(kept.select(list(self.columns)), name))
+            found = rows_from_table(kept.select(list(self.columns)), name)
         except ValueError as error:
             span = f"rows {numbers[0]:,} to {numbers[-1]:,}"
             raise ValueError(f"{error} (among {span} of {name})") from None
@@ -280,7 +280,7 @@ def _is_data(path: str, root: str) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    return name in ("scores", "labels", "y", "features") or name.startswith(FEATURE)
+    return name in ("scores", "labels", "y", "features") or name.startswith(FEATURE_PREFIX)
 
 
 def _check(schema: pa.Schema, name: str, needs_y: bool, extra: Sequence[str]) -> None:
