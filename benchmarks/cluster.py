@@ -25,7 +25,7 @@ import torch
 from pyarrow import parquet
 
 import shortlist as sl
-from shortlist.io.rows import stream_rows
+from shortlist.datasets import stream_rows
 from shortlist.io.set_files import sets_writer
 
 CLASSES, DEPTH, FILE_ROWS, GROUP = 10_000, 64, 1_000_000, 100_000
@@ -150,7 +150,7 @@ def plain(model: sl.SetPredictor, folder: Path, output: Path) -> None:
         count = 0
         for file in sorted(folder.glob("*.parquet")):
             for part in stream_rows(file):
-                sets = model.predict_set(part.given(model.classes_), accuracy=0.9)
+                sets = model.predict_set(part.ranking(model.classes_), accuracy=0.9)
                 sets.contains(part.y)
                 write_sets(sets, count)
                 count += len(part)

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 import shortlist as sl
-from shortlist.comparison import Measured, default_methods
+from shortlist.comparison import Measurement, default_methods
 
 Part = tuple[object, object, object]
 
@@ -132,7 +132,7 @@ def main() -> None:
                 calibration=kept,
                 random_state=seed,
             )
-            for one in compared.measured:
+            for one in compared.measurements:
                 at = "top-4" if len(accuracies) == 1 else f"{one.accuracy:g}"
                 found[one.method, at].append(one)
                 everything.append({"data": name, "seed": seed, **vars(one)})
@@ -151,11 +151,11 @@ def show_again(file: Path) -> None:
         for one in ones:
             at = "top-4" if alone else f"{one['accuracy']:g}"
             measured = {key: one[key] for key in one if key not in ("data", "seed")}
-            found[one["method"], at].append(Measured(**measured))
+            found[one["method"], at].append(Measurement(**measured))
         show(name, found, any(one["guaranteed_size"] >= 0 for one in ones))
 
 
-def show(name: str, found: dict[tuple[str, str], list[Measured]], guaranteed: bool) -> None:
+def show(name: str, found: dict[tuple[str, str], list[Measurement]], guaranteed: bool) -> None:
     columns = list(dict.fromkeys(at for _, at in found))
     methods = list(dict.fromkeys(method for method, _ in found))
     seeds = len(found[methods[0], columns[0]])
@@ -175,7 +175,7 @@ def show(name: str, found: dict[tuple[str, str], list[Measured]], guaranteed: bo
         print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
 
 
-def spread(ones: list[Measured], what: str) -> str:
+def spread(ones: list[Measurement], what: str) -> str:
     values = np.array([getattr(one, what) for one in ones])
     digits = 4 if "accuracy" in what else 3
     return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"

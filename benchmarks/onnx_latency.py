@@ -52,7 +52,7 @@ def main() -> None:
 
     print(
         f"Shortlister, {given.features} features, {given.classes} classes, "
-        f"{len(model._rescorer.neighbours.index):,} neighbours; file of {size / 1e6:.1f} MB"
+        f"{len(model.score_.rescorer_.neighbours.index):,} neighbours; file of {size / 1e6:.1f} MB"
     )
     sets = python(len(scores))
     different = 0

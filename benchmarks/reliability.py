@@ -27,6 +27,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 import shortlist as sl
+from shortlist.datasets import Rows
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
 ACCURACY, DELTA = 0.9, 0.1
@@ -39,21 +40,6 @@ NETWORKS = {"max_epochs": 6, "width": 64, "rank_width": 32, "progress": False}
 Floats = NDArray[np.floating]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Scores (logits, or probabilities where these tie), features and labels."""
-
-    scores: Floats
-    features: Floats
-    y: NDArray[np.int64]
-
-    def __getitem__(self, rows: NDArray[np.intp] | slice) -> Rows:
-        return Rows(self.scores[rows], self.features[rows], self.y[rows])
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-
 # Worlds
 
 
@@ -62,7 +48,8 @@ def smooth(rng: np.random.Generator, rows: int) -> Rows:
     logits = rng.normal(size=(rows, CLASSES)) * rng.uniform(0.5, 4, size=(rows, 1))
     features = rng.normal(size=(rows, FEATURES))
     truth = logits + features @ rng.normal(size=(FEATURES, CLASSES))
-    return Rows(logits, features, (truth + rng.gumbel(size=logits.shape)).argmax(axis=1))
+    y = (truth + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return Rows(logits, features=features, y=y)
 
 
 def within_rows(rng: np.random.Generator, rows: int) -> Rows:
@@ -70,7 +57,8 @@ def within_rows(rng: np.random.Generator, rows: int) -> Rows:
     truth = rng.dirichlet(np.full(CLASSES, 0.6), size=rows)
     counts = np.stack([rng.multinomial(16, p) for p in truth])
     y = (truth.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1).clip(max=CLASSES - 1)
-    return Rows(counts / 16, truth[:, :FEATURES] + 1e-3 * rng.normal(size=(rows, FEATURES)), y)
+    features = truth[:, :FEATURES] + 1e-3 * rng.normal(size=(rows, FEATURES))
+    return Rows(counts / 16, features=features, y=y)
 
 
 def between_rows(rng: np.random.Generator, rows: int) -> Rows:
@@ -80,7 +68,7 @@ def between_rows(rng: np.random.Generator, rows: int) -> Rows:
     features = rng.normal(size=(7, FEATURES)) * [0.1, 1, 10, 100] + 50
     kind = rng.integers(7, size=rows)
     y = (truth[kind].cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1).clip(max=CLASSES - 1)
-    return Rows(logits[kind], features[kind], y)
+    return Rows(logits[kind], features=features[kind], y=y)
 
 
 def imbalanced(rng: np.random.Generator, rows: int) -> Rows:
@@ -89,7 +77,8 @@ def imbalanced(rng: np.random.Generator, rows: int) -> Rows:
     y = rng.choice(CLASSES, size=rows, p=weights)
     signal = np.linspace(4, 1, CLASSES)[y][:, None] * np.eye(CLASSES)[y]
     logits = rng.normal(size=(rows, CLASSES)) * 1.5 + signal
-    return Rows(logits, logits[:, :FEATURES] + rng.normal(size=(rows, FEATURES)), y)
+    features = logits[:, :FEATURES] + rng.normal(size=(rows, FEATURES))
+    return Rows(logits, features=features, y=y)
 
 
 def misleading(rng: np.random.Generator, rows: int) -> Rows:
@@ -97,7 +86,8 @@ def misleading(rng: np.random.Generator, rows: int) -> Rows:
     y = rng.integers(CLASSES, size=rows)
     shown = np.where(rng.random(rows) < 1 / 3, rng.integers(CLASSES, size=rows), y)
     logits = rng.normal(size=(rows, CLASSES)) + 12 * np.eye(CLASSES)[shown]
-    return Rows(logits, np.eye(CLASSES)[y][:, :FEATURES] + rng.normal(size=(rows, FEATURES)), y)
+    features = np.eye(CLASSES)[y][:, :FEATURES] + rng.normal(size=(rows, FEATURES))
+    return Rows(logits, features=features, y=y)
 
 
 WORLDS: dict[str, Callable[[np.random.Generator, int], Rows]] = {
@@ -159,7 +149,7 @@ def in_batches(model: sl.SetPredictor, new: Rows, asked: dict[str, object]) -> N
     for start in range(0, len(new), batch):
         part = new[slice(start, start + batch)]
         single, x = part.scores.astype(np.float32), part.features.astype(np.float32)
-        given = None if getattr(model, "_n_features", None) is None else x
+        given = x if isinstance(model, sl.Shortlister) and model.uses_features else None
         sets = model.predict_set(single, given, **asked)  # type: ignore[arg-type]
         held.append(np.asarray(sets.contains(part.y)))
     return np.concatenate(held)

@@ -127,7 +127,7 @@ def test_labels_of_one_class() -> None:
     same = np.full(40, "cat")
     wrapped = sl.ShortlistClassifier(LogisticRegression(), method=fixed())
     complaint(lambda: wrapped.fit(X, same), "one class only", "'cat'", "at least two")
-    complaint(lambda: sl.LinearClassifier().fit(X, same), "one class only", "'cat'", "two")
+    complaint(lambda: sl.LinearClassifier().fit(X, same), "only one class", "'cat'", "two")
     complaint(lambda: sl.LinearClassifier().fit(torch.from_numpy(X), same), "'cat'", "two")
 
 

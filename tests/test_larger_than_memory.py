@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import shortlist as sl
-from shortlist._utils import arrays as _arrays
+from shortlist._utils import out_of_core
 from shortlist.ranking import Ranking
 
 WATCH = """
@@ -133,9 +133,9 @@ def test_rows_that_are_put_off_are_the_same_rows(monkeypatch) -> None:
     now = Ranking.from_scores(scores)[rows]
     model = sl.SplitConformal("aps", calibration=0.5).fit(scores, y)
     sets = model.predict_set(scores, accuracy=0.8)
-    monkeypatch.setattr(_arrays, "LARGE", 0)
+    monkeypatch.setattr(out_of_core, "MAX_COPY_BYTES", 0)
     later = Ranking.from_scores(scores)[rows]
-    assert isinstance(later._dense, _arrays.Picked)
+    assert isinstance(later._dense, out_of_core.RowView)
     for part in (slice(None), slice(3, 90), np.arange(5, 60, 3), np.arange(200) % 3 == 0):
         assert np.array_equal(later[part].labels, now[part].labels)
         assert np.array_equal(later[part].scores, now[part].scores)

@@ -17,7 +17,7 @@ PACKAGE = Path(shortlist.__file__).parent
 
 ROWS: list[tuple[str, set[str]]] = [
     ("utilities", {"_utils", "_version"}),
-    ("vocabulary", {"ranking", "sets", "families", "costs", "metrics", "frontier"}),
+    ("vocabulary", {"ranking", "guarantee", "sets", "families", "costs", "metrics", "frontier"}),
     ("losses", {"losses"}),
     ("learning", {"learning"}),
     ("conformal", {"conformal"}),

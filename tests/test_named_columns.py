@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import shortlist as sl
-import shortlist.io.rows
 from shortlist.cli import app
+from shortlist.datasets import Rows
 
 NAMES = ["Größe", "b c", "10", "x"]
 DATA = sl.datasets.gaussian(900, 0.7, n_classes=4, dimension=3)
@@ -88,7 +88,7 @@ def test_names_that_a_model_does_not_know(model, tmp_path) -> None:
     table.insert(0, "id", np.arange(len(table)))
     said = call("predict", model, write(table, tmp_path / "c.csv"), "-o", tmp_path / "s", code=1)
     said = call("predict", model, tmp_path / "c.csv", "-o", tmp_path / "s.csv", code=1)
-    assert "5 classes, and the model 4: there is 'id', which it does not know" in said
+    assert "5 classes, and the model 4: there is 'id', unknown to the model" in said
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -120,7 +120,7 @@ def test_candidates_with_names(tmp_path, ending, ragged) -> None:
     known, new = (write(t, tmp_path / f"{n}{ending}") for n, t in
                   (("known", table[:600].copy()), ("new", table[600:].copy())))  # fmt: skip
     call("fit", known, "-o", tmp_path / "m", "--method", "lac", "--accuracy", 0.7)
-    assert "accurate" in call("predict", tmp_path / "m", new, "-o", tmp_path / "s.parquet")
+    assert "accuracy" in call("predict", tmp_path / "m", new, "-o", tmp_path / "s.parquet")
     found = {label for row in pd.read_parquet(tmp_path / "s.parquet").labels for label in row}
     assert found <= set(NAMES)
 
@@ -130,10 +130,12 @@ def test_files_are_streamed_to_the_same_sets(model, tmp_path, ending, monkeypatc
     given = write(frame(NEW), tmp_path / f"new{ending}")
     call("predict", model, given, "-o", tmp_path / "whole.parquet")
     sizes = []
-    seen = shortlist.io.rows.from_columns
-    monkeypatch.setattr(shortlist.io.rows.stream_rows, "__defaults__", (77,))
+    match_columns = Rows.match_columns
+    monkeypatch.setattr("shortlist.datasets.row_files.BLOCK_ROWS", 77)
     monkeypatch.setattr(
-        shortlist.io.rows, "from_columns", lambda c: sizes.append(len(c.scores)) or seen(c)
+        Rows,
+        "match_columns",
+        lambda rows, *columns: sizes.append(len(rows)) or match_columns(rows, *columns),
     )
     call("predict", model, given, "-o", tmp_path / "parts.parquet")
     assert sizes == [77, 77, 77, 69]
@@ -149,7 +151,7 @@ def test_the_papers_selectors_guarantee_with_rows_kept_for_it(tmp_path) -> None:
     assert "--accuracy" not in said
     said = call("fit", known, "-o", tmp_path / "b", "--method", "paper", "--max-epochs", 2,
                 "--calibration", 0.3)  # fmt: skip
-    assert "180 rows make guarantees" in said
+    assert "180 calibration rows" in said
     new = write(frame(NEW), tmp_path / "new.csv")
     said = call("predict", tmp_path / "b", new, "-o", tmp_path / "s.csv", "--accuracy", 0.6)
     assert "guaranteed with probability 0.95" in said
@@ -161,7 +163,7 @@ def test_every_label_where_the_rows_are_too_few(model, tmp_path) -> None:
     assert said.strip().endswith("or every label, with --on-unreachable all")
     said = call("predict", model, new, "-o", tmp_path / "s.csv", "--accuracy", 0.9999,
                 "--on-unreachable", "all")  # fmt: skip
-    assert "4.000 labels on average; 1.0000 accurate" in said
+    assert "mean size 4.000, accuracy 1.0000" in said
 
 
 def test_advice_is_for_the_shell(tmp_path) -> None:
@@ -203,17 +205,17 @@ def test_places_that_cannot_be_written_to_are_told_before_the_work(model, tmp_pa
         where = tmp_path / "file" / ("m" if words[0] == "fit" else "s.csv")
         said = call(*words, where, code=1)
         assert "nothing can be written to" in said
-        assert "is no folder" in said
+        assert "is not a folder" in said
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["compare", "DATA", "--accuracies", "0.9,abc"], "numbers with commas between"),
+        (["compare", "DATA", "--accuracies", "0.9,abc"], "numbers separated by commas"),
         (["predict", "MODEL", "DATA", "-o", "s.csv", "--by", "group"], "must be one of 'class'"),
-        (["fit", "MODEL", "-o", "m"], "is a model; here rows are needed"),
+        (["fit", "MODEL", "-o", "m"], "is a saved model; give rows"),
         (["fit", "EMPTY", "-o", "m"], "has no array named scores"),
-        (["fit", "TEXT", "-o", "m"], "it is no zip archive"),
+        (["fit", "TEXT", "-o", "m"], "it is not a zip archive"),
         (["fit", "OBJECTS", "-o", "m"], "y.astype(str)"),
     ],
 )

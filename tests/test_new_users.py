@@ -53,7 +53,7 @@ def test_a_loss_of_another_kind_is_refused() -> None:
     [
         (lambda: selector(family=[1, 2, 4]).fit(SCORES, Y), r"such as TopK.*got \[1, 2, 4\]"),
         (lambda: sl.FixedSelector([1, 2]).fit(SCORES, Y), r"such as TopK.*got \[1, 2\]"),  # type: ignore[arg-type]
-        (lambda: selector(device="gpu").fit(SCORES, Y), "device = 'gpu' is not to be had"),
+        (lambda: selector(device="gpu").fit(SCORES, Y), "device = 'gpu' is not available"),
         (lambda: selector().fit(scipy.sparse.csr_array(SCORES), Y), r"sparse.*\.toarray\(\)"),
         (lambda: selector().fit([["car", "bus"]], [0]), "numbers.*Ranking.from_candidates"),
         (lambda: selector().fit(SCORES, Y[:, None]), r"shape \(300, 1\): np\.ravel\(y\)\?"),

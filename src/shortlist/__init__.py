@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shortlist.conformal import Conformal, DenisHebiri
     from shortlist.families import Custom, Family, Threshold, TopK
     from shortlist.frontier import Frontier
+    from shortlist.guarantee import Guarantee
     from shortlist.html_report import plot_guarantee, report
     from shortlist.io.models import load, save
     from shortlist.learning.linear import LinearClassifier
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from shortlist.predictors import (
         CardinalityPath,
         CardinalitySelector,
+        ConformalPredictor,
         FixedSelector,
         PlugInSelector,
         Selector,
@@ -48,7 +50,9 @@ _HOME = {
     "DenisHebiri": "conformal",
     "SetPredictor": "predictors",
     "Shortlister": "predictors",
+    "ConformalPredictor": "predictors",
     "SplitConformal": "predictors",
+    "Guarantee": "guarantee",
     "PlugInSelector": "predictors",
     "FixedSelector": "predictors",
     "CardinalitySelector": "predictors",
@@ -78,7 +82,9 @@ __all__ = [
     "DenisHebiri",
     "SetPredictor",
     "Shortlister",
+    "ConformalPredictor",
     "SplitConformal",
+    "Guarantee",
     "PlugInSelector",
     "FixedSelector",
     "CardinalitySelector",
