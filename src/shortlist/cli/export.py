@@ -46,7 +46,7 @@ def export(
         Path, typer.Option("--output", "-o", help="The graph, .onnx.", show_default=False)
     ],
     accuracy: Annotated[float | None, typer.Option(help="The accuracy to guarantee.")] = None,
-    mean_size: Annotated[float | None, typer.Option(help="So many labels on average.")] = None,
+    mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[float | None, typer.Option(help="The paper's lambda.")] = None,
     force: Force = False,
     as_json: AsJson = False,

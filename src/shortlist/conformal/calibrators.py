@@ -259,7 +259,9 @@ class Marginal(Calibrator):
         """Return the threshold that guarantees an accuracy; see `Calibrator.threshold`."""
         q = self.quantile(accuracy, delta)
         guarantee = self.guarantee(accuracy, delta)
-        if not self.exhaustive_ and delta is None and self.on_unreachable == "raise":
+        # With "all", only labels of unknown classes have to be tested for.
+        tested = self.on_unreachable == "raise" or bool((self.y_ < 0).any())
+        if not self.exhaustive_ and delta is None and tested:
             guarantee = guarantee.with_note(
                 f"a test showed, with confidence {1 - LISTING_ERROR:g}, that it can be reached"
             )

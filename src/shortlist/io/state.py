@@ -174,6 +174,7 @@ FITTED_FIELDS: Mapping[str, Fields] = {
         "method_": of(SetPredictor),
         "estimator_": of(LinearClassifier) | NOTHING,
         "_means": array("f", 1, finite=False) | NOTHING,
+        "_open_classes": FLAG,
         "n_features_in_": whole(),
     },
 }

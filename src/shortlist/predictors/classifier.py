@@ -131,6 +131,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     estimator_: Classifier
     method_: SetPredictor
     _means: NDArray[np.floating] | None
+    _open_classes: bool
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
                 f"{np.asarray(method.classes_).tolist()}; fit the method on the classifier's scores"
             )
         model.classes_, model.estimator_, model.method_ = classes, estimator, method
-        model._means = None
+        model._means, model._open_classes = None, False
         model.n_features_in_ = int(getattr(estimator, "n_features_in_", 0))
         names = getattr(estimator, "feature_names_in_", feature_names_of(method))
         if names is not None:
@@ -254,22 +255,22 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
 
         rows = learning[scored]
         method.fit(scores, _plain(labels[rows]), features_of(rows), classes=_plain(classes))
+        # A class with a single learning row tells that new rows may be of unknown classes.
+        open_classes = bool((np.unique(y_learn, return_counts=True)[1] == 1).any())
         if len(held_out):
-            # A class with a single learning row tells that new rows may be of unknown classes.
-            open_classes = bool((np.unique(y_learn, return_counts=True)[1] == 1).any())
             scores = _scores(estimator, take_table_rows(X, held_out), classes)
             given = {} if groups is None else {"groups": label_array(groups, "groups")[held_out]}
             ranking = _computed_ranking(scores, open_classes)
             method.calibrate(ranking, _plain(labels[held_out]), features_of(held_out), **given)
         self.classes_, self.estimator_, self.method_ = classes, estimator, method
-        self._means = means
+        self._means, self._open_classes = means, open_classes
         return self
 
     def calibrate(
         self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
     ) -> ShortlistClassifier:
         """Calibrate with these rows, which `fit` did not see, in place of those it kept aside."""
-        scores = _computed_ranking(self._checked(X))
+        scores = _computed_ranking(self._checked(X), self._open_classes)
         check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
             raise ValueError(f"{self.method_!r} makes no guarantee, and cannot be calibrated")
@@ -434,7 +435,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         return tags
 
 
-def _computed_ranking(scores: NDArray[np.floating], open_classes: bool = False) -> Ranking:
+def _computed_ranking(scores: NDArray[np.floating], open_classes: bool) -> Ranking:
     """Return a ranking of scores that another batch would round differently."""
     ranking = Ranking.from_scores(scores)
     ranking.rounding, ranking.open_classes = COMPUTED, open_classes

@@ -11,9 +11,9 @@ from shortlist.ranking import Ranking
 from shortlist.ranking.row_hashing import row_keys
 
 DISTINCT = 0.9
-"""Rows tell whether they were seen before only if this share of them differs from all others."""
+"""Rows are recognised only if at least this fraction of them is distinct."""
 BY_CHANCE = 0.02
-"""So many rows may coincide with others that they have nothing to do with."""
+"""Fraction of rows that may coincide with unrelated ones."""
 
 
 class TrainingRows:

@@ -28,7 +28,7 @@ from shortlist.ray.sketch import Sketch
 from shortlist.ray.table import Paths, Piece, Table
 
 EXACT_ROWS = 1 << 25
-"""Up to so many rows, each one's score is kept."""
+"""Maximum number of rows whose levels are kept exactly; beyond it, they are counted."""
 
 
 def calibrate(

@@ -13,7 +13,7 @@ from shortlist.ray.cluster import spread
 from shortlist.ray.table import Piece, Table
 
 SAMPLE = 200_000
-"""So many rows are drawn where all would tell hardly more."""
+"""Number of rows to sample where more would change little."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,10 @@ def draw(
     *,
     without: Drawn | None = None,
 ) -> Rows:
-    """About so many rows of a table, at random, in its order; all, if there are no more. Those
-    that are drawn for another purpose, `without`, are not among them."""
+    """Return about `rows` random rows of a table, in its order, or all if it has fewer.
+
+    Rows that are drawn for another purpose, `without`, are left out.
+    """
     left = table.rows * (1.0 if without is None else 1 - without.share)
     drawn = Drawn(min(1.0, rows / left), seed + 2000)
     work = TakeRows(table, drawn, without, classes)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 PIECE_ROWS = 500_000
-"""About so many rows are one task, and one file of sets: whole row groups, one at least."""
+"""Approximate number of rows of a task and of a file of sets: at least one whole row group."""
 ON_BAD_ROWS = ("raise", "skip")
 
 
