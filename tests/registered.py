@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from shortlist.conformal import SCORES, ConformityScore
 
 NAMES = list(SCORES)
@@ -25,3 +29,26 @@ def make_score(
     }
     known = SCORES[name]._get_param_names()
     return SCORES[name](**{key: value for key, value in given.items() if key in known})
+
+
+def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> list[float]:
+    """The score of each label, best first, as the papers define it."""
+    found = []
+    for j in range(1, len(p) + 1):
+        before = math.fsum(p[: j - 1])
+        if name == "lac":
+            score = p[j - 1]
+        elif name == "aps":
+            score = -(before + u * p[j - 1])
+        elif name == "raps":
+            score = -(before + u * p[j - 1] + penalty * max(0, j - k_reg))
+        elif name == "saps":
+            score = -u * p[0] if j == 1 else -(p[0] + (j - 2 + u) * penalty)
+        elif name == "topk":
+            score = -(j - 1 + u)
+        elif name == "margin":
+            score = p[j - 1] - (p[1] if j == 1 else p[0])
+        else:
+            pytest.fail(f"add the definition of {name!r} here")
+        found.append(score)
+    return found

@@ -11,7 +11,7 @@ import torch
 from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registered import VARIANTS, make_score
+from registered import VARIANTS, brute, make_score
 from scipy.stats import kstest
 
 import shortlist as sl
@@ -26,29 +26,6 @@ def probabilities(row: list[float], kind: str, scale: float) -> list[float]:
     logs = [math.log(v) for v in row] if kind == "proba" else row
     masses = [math.exp((v - max(logs)) * scale) for v in logs]
     return sorted((m / math.fsum(masses) for m in masses), reverse=True)
-
-
-def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> list[float]:
-    """The score of each label, best first, as the papers define it."""
-    found = []
-    for j in range(1, len(p) + 1):
-        before = math.fsum(p[: j - 1])
-        if name == "lac":
-            score = p[j - 1]
-        elif name == "aps":
-            score = -(before + u * p[j - 1])
-        elif name == "raps":
-            score = -(before + u * p[j - 1] + penalty * max(0, j - k_reg))
-        elif name == "saps":
-            score = -u * p[0] if j == 1 else -(p[0] + (j - 2 + u) * penalty)
-        elif name == "topk":
-            score = -(j - 1 + u)
-        elif name == "margin":
-            score = p[j - 1] - (p[1] if j == 1 else p[0])
-        else:
-            pytest.fail(f"add the definition of {name!r} here")
-        found.append(score)
-    return found
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)

@@ -15,9 +15,9 @@ from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from registered import VARIANTS, brute
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from test_conformal_scores import VARIANTS, brute
 
 import shortlist as sl
 from shortlist.conformal.levels import label_levels
