@@ -28,6 +28,7 @@ study: $(DONE)
 lint: $(DONE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check_docstrings.py
 
 types: $(DONE)
 	$(BIN)/mypy
