@@ -1,7 +1,8 @@
-"""The registered losses by their definitions, in mpmath: what the tests compare the library with.
+"""Definitions of the registered losses in mpmath, the reference of the tests.
 
-A new loss needs one entry in `DEFINITIONS`; the tests in `tests/losses` and `tests/theory` then
-run over it. `phi` and `slope` are required. The others are for the facts that its record has.
+A new loss needs one entry in `DEFINITIONS`. The tests in `tests/losses` and `tests/theory` then
+include it. `phi` and `slope` are required. Each other field is required if the record of the loss
+has that fact.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Definition:
-    """A loss by its definition. The last argument of every function is the parameter."""
+    """Definition of a loss. The last argument of every function is the parameter of the loss."""
 
     phi: Callable[[mpf, mpf], mpf]
-    """Phi(u) of a comp-sum loss, Phi(-r) of a constrained one."""
+    """Phi(u) of a comp-sum loss, or Phi(-r) of a constrained loss."""
     slope: Callable[[mpf, mpf], mpf]
-    """Its derivative, in u or in r; at a kink, the one that the library takes."""
+    """Derivative of phi in u or in r. At a kink, the one-sided derivative that the library uses."""
     infimum: Callable[[Sequence[mpf], mpf], mpf] | None = None
-    """The least conditional error, from the weights."""
+    """Infimum of the conditional error, from the weights."""
     psi: Callable[[mpf, int, mpf], mpf] | None = None
     best_scores: Callable[[Vector, float, float], Vector] | None = None
-    """Scores that reach the infimum at p, or approach it as the second argument grows."""
+    """Scores that attain the infimum at p, or approach it as the second argument grows."""
 
 
-def _alone(p: Vector) -> Vector:
-    """One for the most probable label, zero for the others."""
+def _one_hot_top(p: Vector) -> Vector:
+    """Return 1 for the most probable label and 0 for the others."""
     return np.where(np.arange(len(p)) == p.argmax(), 1.0, 0.0)
 
 
@@ -74,7 +75,7 @@ DEFINITIONS: dict[str, Definition] = {
         slope=lambda u, q: (1 + u) ** -2,
         infimum=lambda w, q: mpmath.fsum(w) - max(w),
         psi=lambda t, n, q: t / n,
-        best_scores=lambda p, far, q: far * _alone(p),
+        best_scores=lambda p, far, q: far * _one_hot_top(p),
     ),
     "constrained_exp": Definition(
         phi=lambda r, rho: mpmath.exp(r),
@@ -92,13 +93,13 @@ DEFINITIONS: dict[str, Definition] = {
         phi=lambda r, rho: max(0, 1 + r),
         slope=lambda r, rho: mpf(r > -1),
         infimum=lambda v, rho: len(v) * min(v),
-        best_scores=lambda p, far, rho: len(p) * _alone(p) - 1,
+        best_scores=lambda p, far, rho: len(p) * _one_hot_top(p) - 1,
     ),
     "margin": Definition(
         phi=lambda r, rho: min(max(0, 1 + r / rho), 1),
         slope=lambda r, rho: mpf(-rho < r <= 0) / rho,
         infimum=lambda v, rho: min(v),
-        best_scores=lambda p, far, rho: far * _alone(p),
+        best_scores=lambda p, far, rho: far * _one_hot_top(p),
     ),
 }
 
@@ -113,13 +114,13 @@ def definition(loss: str) -> Definition:
     return DEFINITIONS[loss]
 
 
-def that_know(*facts: str, family: str | None = None) -> list[str]:
+def losses_with(*facts: str, family: str | None = None) -> list[str]:
     """Return the registered losses whose records have these facts."""
     return [name for name in loss_names(family) if get_loss(name).knows(*facts)]
 
 
 def with_exponents(losses: Sequence[str], exponents: Sequence[float]) -> list[tuple[str, float]]:
-    """Return each loss with 0.7, or with every exponent q if it has one."""
+    """Pair each loss with every exponent if its parameter is q, and with 0.7 otherwise."""
     pairs = []
     for loss in losses:
         parameter = loss_entry(loss).parameter

@@ -1,4 +1,4 @@
-"""Comp-sum losses: the definition Phi(sum exp(differences)), its laws, and its numerics."""
+"""Comp-sum losses: the definition Phi(sum exp(differences)), its properties, and precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Q = 0.7
 
 
 def exact(row: list[float], k: int, name: str, q: float = Q) -> mpmath.mpf:
-    """Phi(sum_{k' != k} exp(r_k' - r_k)) with enough digits for any float input."""
+    """Return Phi(sum_{k' != k} exp(r_k' - r_k)) with enough digits for any float input."""
     u = mpmath.fsum(
         mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for j, r in enumerate(row) if j != k
     )
@@ -25,14 +25,14 @@ def exact(row: list[float], k: int, name: str, q: float = Q) -> mpmath.mpf:
 
 @pytest.fixture(autouse=True)
 def _digits():
-    # 1 - (1 + u)^-q must survive u = e^-400, and so must 1 + e^400.
+    # 1 - (1 + u)^-q and 1 + u must be precise for u = e^-400 and u = e^400.
     with mpmath.workdps(400):
         yield
 
 
 @st.composite
 def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (m, n), labels (m,) and costs (m, n) in float64."""
+    """Draw scores (m, n), labels (m,) and costs (m, n) in float64."""
     m, n = draw(st.integers(1, 3)), draw(st.integers(classes, 5))
     scores = draw(st.lists(st.floats(-30, 30), min_size=m * n, max_size=m * n))
     labels = draw(st.lists(st.integers(0, n - 1), min_size=m, max_size=m))
@@ -52,8 +52,8 @@ def test_label_loss_is_phi_of_the_sum(name, table, q):
     expected = [
         float(exact(r, k, name, q)) for r, k in zip(scores.tolist(), labels.tolist(), strict=True)
     ]
-    found = comp_sum(scores, labels, name, q=q, reduction="none")
-    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    actual = comp_sum(scores, labels, name, q=q, reduction="none")
+    assert actual.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
@@ -65,9 +65,9 @@ def test_cost_sensitive_loss_is_the_weighted_sum(name, table):
         float(mpmath.fsum((1 - mpmath.mpf(c)) * exact(row, k, name) for k, c in enumerate(cs)))
         for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
     ]
-    found = cost_sensitive_comp_sum(scores, costs, name, reduction="none")
-    # a term whose 1 - c rounds to 0 or 1 is off by 1e-16 of Phi at most
-    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    actual = cost_sensitive_comp_sum(scores, costs, name, reduction="none")
+    # Rounding 1 - c to 0 or 1 changes a term by at most 1e-16 Phi.
+    assert actual.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
@@ -75,7 +75,7 @@ def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(name):
     torch.manual_seed(0)
     scores = 5 * torch.randn(50, 6, dtype=torch.float64)
     labels = torch.randint(6, (50,))
-    costs = 1 - torch.nn.functional.one_hot(labels, 6)  # integers are costs too
+    costs = 1 - torch.nn.functional.one_hot(labels, 6)  # Costs can be integers.
     torch.testing.assert_close(
         cost_sensitive_comp_sum(scores, costs, name, reduction="none"),
         comp_sum(scores, labels, name, reduction="none"),
@@ -85,12 +85,12 @@ def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(name):
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
-def test_shift_does_not_matter(name):
+def test_a_common_shift_does_not_change_the_loss(name):
     torch.manual_seed(0)
     scores = torch.randn(7, 5, dtype=torch.float64)
     labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
     shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
-    # 2e-13 is the rounding of the shifted scores themselves
+    # The shifted scores are rounded to 2e-13.
     for loss, target in ((comp_sum, labels), (cost_sensitive_comp_sum, costs)):
         before = loss(scores, target, name, reduction="none")
         after = loss(scores + shift, target, name, reduction="none")
@@ -103,9 +103,9 @@ def test_permuting_the_classes_permutes_the_gradient(name):
     torch.manual_seed(0)
     scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
     labels, order = torch.randint(5, (7,)), torch.randperm(5)
-    place = order.argsort()  # where each class went
+    position = order.argsort()  # New position of each class.
     for loss, before, after in (
-        (comp_sum, labels, place[labels]),
+        (comp_sum, labels, position[labels]),
         (cost_sensitive_comp_sum, costs, costs[:, order]),
     ):
         one = scores.clone().requires_grad_()
@@ -153,8 +153,8 @@ def test_closed_forms_on_two_classes():
         "gce": (1 - torch.sigmoid(gap) ** Q) / Q,
     }
     for name, expected in forms.items():
-        found = comp_sum(scores, labels, name, reduction="none")
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+        actual = comp_sum(scores, labels, name, reduction="none")
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_gce_lies_between_log_and_mae():
@@ -167,21 +167,21 @@ def test_gce_lies_between_log_and_mae():
     log, mae = (comp_sum(scores, labels, name, reduction="none") for name in ("log", "mae"))
     torch.testing.assert_close(gce(1e-9), log, rtol=1e-7, atol=0)
     torch.testing.assert_close(gce(1 - 1e-9), mae, rtol=1e-7, atol=0)
-    ladder = torch.stack([log, gce(0.2), gce(0.5), gce(0.8), mae])
-    assert (ladder.diff(dim=0) < 0).all()
+    values = torch.stack([log, gce(0.2), gce(0.5), gce(0.8), mae])
+    assert (values.diff(dim=0) < 0).all()
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
-def test_a_single_choice_has_no_rival(name):
+def test_a_single_choice_has_a_sum_of_zero(name):
     scores = torch.tensor([[3.0], [-1e4]], requires_grad=True)
     loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.3], [0.0]]), name, reduction="none")
-    at_zero = float(definition(name).phi(mpmath.mpf(0), mpmath.mpf(Q)))  # 0 for the paper's losses
+    at_zero = float(definition(name).phi(mpmath.mpf(0), mpmath.mpf(Q)))  # 0 for the paper's losses.
     assert loss.tolist() == pytest.approx([0.7 * at_zero, at_zero])
     loss.sum().backward()
     assert scores.grad.tolist() == [[0.0], [0.0]]
 
 
-# Numerics: each row of scores, exact in float32, with every label in turn.
+# Precision. All scores are exact in float32; each row is tested with every label.
 ROWS = [
     [1e4, -1e4, 0.0],
     [-1e4, -1e4, 1e4],
@@ -195,12 +195,12 @@ ROWS = [
 
 
 def exact_gradient(row: list[float], k: int, name: str) -> list[mpmath.mpf]:
-    """d Phi(u)/d r_j = Phi'(u) (1 + u) (S_j - [j = k]), as t = log(1 + u)."""
+    """Return d Phi(u) / d r_j = Phi'(u) (1 + u) (S_j - [j = k])."""
     powers = [mpmath.exp(mpmath.mpf(r) - mpmath.mpf(row[k])) for r in row]
-    whole = mpmath.fsum(powers)  # 1 + u
-    slope = definition(name).slope(whole - 1, mpmath.mpf(Q)) * whole
+    total = mpmath.fsum(powers)  # 1 + u.
+    slope = definition(name).slope(total - 1, mpmath.mpf(Q)) * total
     return [
-        slope * (p / whole if j != k else -mpmath.fsum(powers[:k] + powers[k + 1 :]) / whole)
+        slope * (p / total if j != k else -mpmath.fsum(powers[:k] + powers[k + 1 :]) / total)
         for j, p in enumerate(powers)
     ]
 
@@ -216,7 +216,7 @@ def test_float32_keeps_values_and_gradients(name, row):
         if value > largest:
             assert loss.item() == torch.inf
             continue
-        # rel: e^t turns an absolute error of t into a relative one; abs: subnormal numbers
+        # e^t has the absolute error of t as relative error; abs= is for subnormal numbers.
         assert loss.item() == pytest.approx(float(value), rel=1e-5, abs=1e-37)
         loss.backward()
         expected = [float(g) for g in exact_gradient(row, k, name)]
@@ -225,7 +225,7 @@ def test_float32_keeps_values_and_gradients(name, row):
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
-def test_overflow_is_only_ever_that_of_an_exponential(name):
+def test_only_exponential_losses_overflow(name):
     loss = comp_sum(torch.tensor([[1e4, -1e4]]), torch.tensor([1]), name).item()
     if get_loss(name).exponential:
         assert loss == torch.inf
@@ -242,16 +242,16 @@ def test_limits(name, limit):
 
 
 @pytest.mark.parametrize("name", COMP_SUM)
-def test_zero_weight_silences_an_overflow(name):
+def test_zero_weight_suppresses_an_overflow(name):
     scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
     loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.25, 1.0, 1.0]]), name)
     loss.backward()
     at_zero = float(definition(name).phi(mpmath.mpf(0), mpmath.mpf(Q)))
-    assert loss.item() == pytest.approx(0.75 * at_zero)  # the leading choice has u = 0
+    assert loss.item() == pytest.approx(0.75 * at_zero)  # The largest score has u = 0.
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_zero_weight_leaves_the_other_terms_alone():
+def test_zero_weight_does_not_change_the_other_terms():
     scores = torch.tensor([[1e4, 1e4 - 1, -1e4]], requires_grad=True)
     loss = cost_sensitive_comp_sum(scores, torch.tensor([[0.0, 0.5, 1.0]]), "exp")
     loss.backward()
@@ -261,9 +261,9 @@ def test_zero_weight_leaves_the_other_terms_alone():
     assert scores.grad[0].tolist() == pytest.approx([-slope, slope, 0.0], rel=1e-6)
 
 
-def test_tiny_weight_times_overflow_fits():
-    cost = torch.tensor([[1.0, 1.0 - 2.0**-24]])  # the largest float32 below 1
-    scores = torch.tensor([[100.0, 0.0]], requires_grad=True)  # e^100 overflows float32
+def test_a_tiny_weight_times_an_overflowing_term_is_finite():
+    cost = torch.tensor([[1.0, 1.0 - 2.0**-24]])  # The largest float32 below 1.
+    scores = torch.tensor([[100.0, 0.0]], requires_grad=True)  # e^100 overflows float32.
     loss = cost_sensitive_comp_sum(scores, cost, "exp")
     loss.backward()
     expected = float(mpmath.exp(100) * mpmath.mpf(2) ** -24)
@@ -278,8 +278,8 @@ def test_costs_in_float64_keep_their_weight_in_float32():
     assert loss.item() == pytest.approx(float(mpmath.exp(60) * mpmath.mpf(2) ** -40), rel=1e-5)
 
 
-def test_masked_choices():
-    """A score of -inf takes a class out, for the other labels and where its weight is 0."""
+def test_a_score_of_minus_infinity_removes_a_class():
+    """A score of -inf removes a class that is not the label, or that has weight 0."""
     scores = torch.tensor([[1.0, 2.0, -torch.inf]], requires_grad=True)
     expected = comp_sum(torch.tensor([[1.0, 2.0]]), torch.tensor([0])).item()
     for loss in (

@@ -1,4 +1,4 @@
-"""Constrained losses: the sum of Phi(-r) over centred scores, its laws, and its numerics."""
+"""Constrained losses: the sum of Phi(-r) over centered scores, its properties, and precision."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from shortlist.losses import constrained, cost_sensitive_constrained, get_loss
 
 
 def phi(r: mpmath.mpf, name: str, rho: float = 1.0) -> mpmath.mpf:
-    """Phi(-r), straight from the paper's table."""
+    """Return Phi(-r) by the paper's definition."""
     return definition(name).phi(r, mpmath.mpf(rho))
 
 
 def centre(row: list[float]) -> list[mpmath.mpf]:
-    """The nearest scores that meet the constraint sum_k r_k = 0."""
+    """Return the scores minus their mean, so that they sum to zero."""
     mean = mpmath.fsum(row) / len(row)
     return [mpmath.mpf(r) - mean for r in row]
 
 
 def exact(row: list[float], costs: list[float], name: str, rho: float = 1.0) -> float:
-    """sum_k c_k Phi(-r_k), with enough digits for any float input."""
+    """Return sum_k c_k Phi(-r_k) with enough digits for any float input."""
     with mpmath.workdps(60):
         terms = (mpmath.mpf(c) * phi(r, name, rho) for r, c in zip(centre(row), costs, strict=True))
         return float(mpmath.fsum(terms))
 
 
-def off(label: int, n: int) -> list[float]:
+def costs_of_label(label: int, n: int) -> list[float]:
     return [float(k != label) for k in range(n)]
 
 
 @st.composite
 def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (m, n), labels (m,) and costs (m, n) in float64."""
+    """Draw scores (m, n), labels (m,) and costs (m, n) in float64."""
     m, n = draw(st.integers(1, 3)), draw(st.integers(classes, 5))
     scores = draw(st.lists(st.floats(-30, 30), min_size=m * n, max_size=m * n))
     labels = draw(st.lists(st.integers(0, n - 1), min_size=m, max_size=m))
@@ -51,7 +51,7 @@ def tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-# abs: near a kink, Phi is as exact as the centring, 30 * 1e-16
+# Near a kink, the absolute error of Phi is that of the centered scores, 30 * 1e-16.
 CLOSE = {"rel": 1e-12, "abs": 1e-12}
 
 
@@ -62,11 +62,11 @@ def test_label_loss_is_the_sum_over_the_wrong_labels(name, table, rho):
     scores, labels, _ = table
     n = scores.shape[1]
     expected = [
-        exact(row, off(label, n), name, rho)
+        exact(row, costs_of_label(label, n), name, rho)
         for row, label in zip(scores.tolist(), labels.tolist(), strict=True)
     ]
-    found = constrained(scores, labels, name, rho=rho, reduction="none")
-    assert found.tolist() == pytest.approx(expected, **CLOSE)
+    actual = constrained(scores, labels, name, rho=rho, reduction="none")
+    assert actual.tolist() == pytest.approx(expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
@@ -77,8 +77,8 @@ def test_cost_sensitive_loss_is_the_weighted_sum(name, table, rho):
     expected = [
         exact(row, cs, name, rho) for row, cs in zip(scores.tolist(), costs.tolist(), strict=True)
     ]
-    found = cost_sensitive_constrained(scores, costs, name, rho=rho, reduction="none")
-    assert found.tolist() == pytest.approx(expected, **CLOSE)
+    actual = cost_sensitive_constrained(scores, costs, name, rho=rho, reduction="none")
+    assert actual.tolist() == pytest.approx(expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
@@ -95,12 +95,12 @@ def test_label_loss_is_cost_sensitive_with_cost_one_off_the_label(name):
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
-def test_shift_does_not_matter(name):
+def test_a_common_shift_does_not_change_the_loss(name):
     torch.manual_seed(0)
     scores = torch.randn(7, 5, dtype=torch.float64)
     labels, costs = torch.randint(5, (7,)), torch.rand(7, 5, dtype=torch.float64)
     shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
-    # 2e-13 is the rounding of the shifted scores themselves
+    # The shifted scores are rounded to 2e-13.
     for loss, target in ((constrained, labels), (cost_sensitive_constrained, costs)):
         before = loss(scores, target, name, reduction="none")
         after = loss(scores + shift, target, name, reduction="none")
@@ -108,9 +108,9 @@ def test_shift_does_not_matter(name):
         torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
 
 
-def test_a_large_common_offset_costs_no_precision():
+def test_a_large_common_offset_does_not_reduce_precision():
     scores = torch.tensor([[0.5, -1.25, 2.0]])
-    offset = scores + 2.0**13  # exact in float32; its mean is not
+    offset = scores + 2.0**13  # Exact in float32, but the mean is not.
     costs = torch.tensor([[0.3, 1.0, 0.7]])
     expected = exact(scores[0].tolist(), costs[0].tolist(), "constrained_exp")
     for s in (scores, offset):
@@ -124,9 +124,9 @@ def test_permuting_the_classes_permutes_the_gradient(name):
     torch.manual_seed(0)
     scores, costs = torch.randn(7, 5, dtype=torch.float64), torch.rand(7, 5).double()
     labels, order = torch.randint(5, (7,)), torch.randperm(5)
-    place = order.argsort()  # where each class went
+    position = order.argsort()  # New position of each class.
     for loss, before, after in (
-        (constrained, labels, place[labels]),
+        (constrained, labels, position[labels]),
         (cost_sensitive_constrained, costs, costs[:, order]),
     ):
         one = scores.clone().requires_grad_()
@@ -137,7 +137,7 @@ def test_permuting_the_classes_permutes_the_gradient(name):
         value_two.backward()
         assert one.grad.abs().max() > 0
         torch.testing.assert_close(two.grad, one.grad[:, order])
-        # the loss sees only centred scores
+        # The loss depends on the centered scores only.
         torch.testing.assert_close(one.grad.sum(-1), torch.zeros(7).double())
 
 
@@ -146,10 +146,10 @@ def test_permuting_the_classes_permutes_the_gradient(name):
 def test_gradients_of_both_orders(name, cost_sensitive):
     torch.manual_seed(0)
     scores = 2 * torch.randn(2, 1, 4, dtype=torch.float64)
-    centred = scores - scores.mean(-1, keepdim=True)
+    centered = scores - scores.mean(-1, keepdim=True)
     rho = 1.5
     for kink in (-1.0, -rho, 0.0):
-        assert (centred - kink).abs().min() > 1e-3
+        assert (centered - kink).abs().min() > 1e-3
     scores.requires_grad_()
     labels, costs = torch.randint(4, (2, 1)), torch.rand(2, 1, 4, dtype=torch.float64)
     costs[0, 0, 0] = 0.0
@@ -164,15 +164,15 @@ def test_gradients_of_both_orders(name, cost_sensitive):
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
-def test_a_network_that_starts_at_zero_learns(name):
-    """r = 0 is a kink of the margin loss: the slope taken there must not be the flat one."""
+def test_the_gradient_at_zero_scores_is_not_zero(name):
+    """At r = 0, a kink of the margin loss, the gradient must not be zero."""
     scores = torch.zeros(1, 3, requires_grad=True)
     constrained(scores, torch.tensor([1]), name).backward()
     assert scores.grad[0, 1] < 0 < scores.grad[0, 0] == scores.grad[0, 2]
 
 
 def test_closed_forms_on_two_classes():
-    """Centred, the wrong label's score is minus half the gap h_y - h_other."""
+    """The centered score of the other label is minus half the gap h_y - h_other."""
     gap = torch.linspace(-20, 20, 41, dtype=torch.float64)
     scores, labels = torch.stack([torch.zeros_like(gap), gap], -1), torch.ones(41).long()
     forms = {
@@ -182,20 +182,20 @@ def test_closed_forms_on_two_classes():
         "margin": (1 - gap / 6).clamp(0, 1),
     }
     for name, expected in forms.items():
-        found = constrained(scores, labels, name, rho=3.0, reduction="none")
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+        actual = constrained(scores, labels, name, rho=3.0, reduction="none")
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_margin_tends_to_the_zero_one_loss_of_each_score():
     scores, labels = torch.tensor([[1.0, -3.0, 0.5, 1.5]]), torch.tensor([0])
-    # centred: 1, -3, .5, 1.5; of the wrong labels two are above zero
+    # The scores are centered. Two of the three wrong labels have a positive score.
     assert constrained(scores, labels, "margin", rho=1e-6).item() == 2.0
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_a_single_choice_has_the_score_zero(name):
     loss = cost_sensitive_constrained(torch.tensor([[7.0]]), torch.tensor([[0.25]]), name)
-    # Phi(0) = 1 for the paper's losses
+    # Phi(0) is 1 for the paper's losses.
     assert loss.item() == pytest.approx(0.25 * float(phi(mpmath.mpf(0), name)))
 
 
@@ -217,12 +217,12 @@ def test_float32_keeps_values_and_gradients(name, row):
     for label in range(n):
         scores = torch.tensor([row], requires_grad=True)
         loss = constrained(scores, torch.tensor([label]), name)
-        value = exact(row, off(label, n), name)
+        value = exact(row, costs_of_label(label, n), name)
         if value > torch.finfo(torch.float32).max:
             assert get_loss(name).exponential
             assert loss.item() == torch.inf
             continue
-        # the centring rounds r by some 1e-6, which is a relative error of e^r
+        # The centered score r has an error of about 1e-6, which is the relative error of e^r.
         assert loss.item() == pytest.approx(value, rel=1e-5, abs=1e-37)
         loss.backward()
         slopes = [
@@ -236,7 +236,7 @@ def test_float32_keeps_values_and_gradients(name, row):
 
 
 @pytest.mark.parametrize("name", CONSTRAINED)
-def test_zero_cost_silences_an_overflow(name):
+def test_zero_cost_suppresses_an_overflow(name):
     scores = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
     loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.0, 0.9]]), name)
     loss.backward()
@@ -244,7 +244,7 @@ def test_zero_cost_silences_an_overflow(name):
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_zero_cost_leaves_the_other_terms_alone():
+def test_zero_cost_does_not_change_the_other_terms():
     scores = torch.tensor([[200.0, -1.0, -199.0]], requires_grad=True)
     loss = cost_sensitive_constrained(scores, torch.tensor([[0.0, 0.5, 1.0]]), "constrained_exp")
     loss.backward()
@@ -255,7 +255,7 @@ def test_zero_cost_leaves_the_other_terms_alone():
 
 
 @pytest.mark.parametrize(("score", "cost"), [(100.0, 1e-10), (120.0, 1e-30), (180.0, 1e-42)])
-def test_tiny_cost_times_overflow_fits(score, cost):
+def test_a_tiny_cost_times_an_overflowing_term_is_finite(score, cost):
     costs = torch.tensor([[cost, 0.0]])
     scores = torch.tensor([[score, -score]], requires_grad=True)
     assert torch.exp(scores.detach()[0, 0]) == torch.inf
@@ -266,8 +266,8 @@ def test_tiny_cost_times_overflow_fits(score, cost):
     assert scores.grad[0].tolist() == pytest.approx([expected / 2, -expected / 2], rel=3e-5)
 
 
-def test_the_two_ways_of_multiplying_meet():
-    """No step where w * e^r becomes e^(r + log w)."""
+def test_both_ways_to_weight_an_exponential_agree():
+    """The loss is continuous where w * e^r is replaced by e^(r + log w)."""
     r = torch.linspace(39.9, 40.1, 21, dtype=torch.float64)
     loss = cost_sensitive_constrained(
         torch.stack([r, -r], -1),

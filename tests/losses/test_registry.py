@@ -1,4 +1,4 @@
-"""A loss of the user's own: registered from outside the package, it works everywhere."""
+"""Losses that are registered from outside the package work everywhere."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def power_margin(rho: float) -> SurrogateLoss:
 
 
 @pytest.fixture(autouse=True)
-def _own() -> Iterator[None]:
+def _registered_losses() -> Iterator[None]:
     register_loss(FOCAL)
     register_loss(CUBIC)
     register_loss(power_margin, parameter=Parameter("rho", 0.5, 4.0))
@@ -58,16 +58,16 @@ def _own() -> Iterator[None]:
         unregister_loss(name)
 
 
-def test_every_registered_loss_has_a_definition_to_compare_with() -> None:
+def test_every_registered_loss_has_a_reference_definition() -> None:
     own = {"own_focal", "own_cubic", "own_power"}
     missing = set(loss_names()) - own - set(DEFINITIONS)
     assert not missing, f"add these to tests/loss_definitions.py: {missing}"
 
 
-# The function and its modules
+# Functions and modules
 
 
-def test_the_function_and_the_modules_compute_it() -> None:
+def test_functions_and_modules_accept_its_name() -> None:
     scores = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([0, 2])
     costs = 1 - torch.nn.functional.one_hot(labels, 3)
@@ -85,7 +85,7 @@ def test_the_function_and_the_modules_compute_it() -> None:
     assert torch.equal(pickle.loads(pickle.dumps(module))(scores, labels), module(scores, labels))
 
 
-def test_its_parameter_is_passed_on_and_checked() -> None:
+def test_its_parameter_is_passed_and_checked() -> None:
     scores, labels = torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([1])
     module = sl.losses.ConstrainedLoss("own_power", rho=3.0)
     assert repr(module) == "ConstrainedLoss('own_power', rho=3.0, reduction='mean')"
@@ -119,12 +119,12 @@ def test_a_model_trained_with_it_is_saved_by_name(tmp_path) -> None:
     data = sl.datasets.digits()
     h = sl.LinearClassifier(loss="own_focal", max_epochs=1).fit(data.x[:300], data.y[:300])
     h.save(tmp_path / "h")
-    again = sl.load(tmp_path / "h")
-    assert again.loss == "own_focal"
-    np.testing.assert_array_equal(again.predict(data.x), h.predict(data.x))
+    loaded = sl.load(tmp_path / "h")
+    assert loaded.loss == "own_focal"
+    np.testing.assert_array_equal(loaded.predict(data.x), h.predict(data.x))
 
 
-def test_training_clips_only_gradients_that_are_not_bounded() -> None:
+def test_training_clips_only_unbounded_gradients() -> None:
     from shortlist.learning.settings import training_settings
 
     for loss, clipped in (("own_focal", False), ("own_cubic", True)):
@@ -134,10 +134,10 @@ def test_training_clips_only_gradients_that_are_not_bounded() -> None:
         ) != clipped
 
 
-# Its facts
+# Facts
 
 
-UNKNOWN = {
+NEEDS_FACT = {
     "infimum": lambda x: theory.surrogate_infimum(x, [0.5, 0.5]),
     "psi": lambda x: theory.psi(x, 0.5),
     "psi_inverse": lambda x: theory.realizable_bound(x, 0.1, n=3),
@@ -149,11 +149,11 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("fact", UNKNOWN)
+@pytest.mark.parametrize("fact", NEEDS_FACT)
 @pytest.mark.parametrize("loss", ["own_focal", "own_cubic"])
 def test_an_unknown_fact_raises_an_error_that_names_fact_and_loss(loss, fact) -> None:
     with pytest.raises(UnknownFactError, match=f"'{fact}' of the loss '{loss}' is not known"):
-        UNKNOWN[fact](loss)
+        NEEDS_FACT[fact](loss)
     assert not get_loss(loss).knows(fact)
 
 
@@ -179,7 +179,7 @@ def test_theorems_use_the_facts_that_the_record_has() -> None:
     assert theory.rate("quartic", n=9, k=4) == (pytest.approx(math.sqrt(2)), 0.25)
 
 
-def test_bounds_of_it_are_among_the_statements_to_test() -> None:
+def test_its_bounds_are_among_the_statements_that_verify_tests() -> None:
     log = get_loss("log")
     register_loss(dataclasses.replace(log, name="my_log", label="my log"))
     names = {(s.theorem, s.form) for s in theory.statements.statements() if s.loss == "my_log"}
@@ -190,7 +190,7 @@ def test_bounds_of_it_are_among_the_statements_to_test() -> None:
 # The registry
 
 
-def test_names_are_taken_once_unless_replaced() -> None:
+def test_a_name_can_be_registered_once_unless_replaced() -> None:
     with pytest.raises(ValueError, match="loss 'own_focal' is registered"):
         register_loss(FOCAL)
     register_loss(dataclasses.replace(FOCAL, bounded_gradient=False), replace=True)
@@ -202,7 +202,7 @@ def test_names_are_taken_once_unless_replaced() -> None:
         unregister_loss("own_focal")
 
 
-def test_a_family_is_listed_with_its_own() -> None:
+def test_registered_losses_are_listed_with_their_family() -> None:
     assert loss_names("comp_sum")[-1] == "own_focal"
     assert loss_names("constrained")[-2:] == ("own_cubic", "own_power")
     assert set(loss_names()) == {*loss_names("comp_sum"), *loss_names("constrained")}
@@ -219,18 +219,18 @@ def test_a_family_is_listed_with_its_own() -> None:
         (power_margin, Parameter("q", 0, 4), ValueError),
     ],
 )
-def test_what_is_no_loss_is_refused(loss, parameter, error) -> None:
+def test_invalid_losses_are_rejected(loss, parameter, error) -> None:
     with pytest.raises(error, match=r"SurrogateLoss|parameter"):
         register_loss(loss, parameter=parameter)
 
 
 @pytest.mark.parametrize("arguments", [("q", 0, 0.5), ("rho", 1.0, 2.0), ("tau", 0, 1)])
-def test_a_parameter_has_the_name_and_the_default_of_a_family(arguments) -> None:
+def test_a_parameter_needs_a_family_name_and_an_interval_with_its_default(arguments) -> None:
     with pytest.raises(ValueError, match=arguments[0]):
         Parameter(*arguments)
 
 
 @pytest.mark.parametrize("change", [{"name": ""}, {"name": 3}, {"family": "max"}])
-def test_a_record_is_checked(change) -> None:
+def test_invalid_records_are_rejected(change) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
         dataclasses.replace(FOCAL, **change)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from by_hand import top
-from drawn import as_kind, draw, in_64ths
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic import as_score_type, draw, in_64ths
 
 import shortlist as sl
 from shortlist.theory import bayes_choice, deterministic_choice
@@ -129,7 +129,7 @@ def test_a_certain_label_is_the_stochastic_case_with_all_mass_on_it() -> None:
 @pytest.mark.parametrize("weight", [0.01, 0.05, 0.2])
 def test_plug_in_selector_with_the_true_probabilities_is_the_bayes_selector(cost, weight) -> None:
     logits, y = draw(300, 6, seed=3)
-    p, sizes = as_kind(logits, "proba"), [1, 2, 4, 6]
+    p, sizes = as_score_type(logits, "proba"), [1, 2, 4, 6]
     model = sl.PlugInSelector(
         sl.TopK(sizes), given_cost(cost), weight, temperature=None, score_type="proba"
     ).fit(p, y)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_definitions import COMP_SUM, CONSTRAINED, definition, that_know, with_exponents
+from loss_definitions import COMP_SUM, CONSTRAINED, definition, losses_with, with_exponents
 from numpy.typing import NDArray
 
 from shortlist.losses import NO_BOUND, UnknownFactError, from_name, get_loss
@@ -34,12 +34,12 @@ from shortlist.theory import (
 few = settings(deadline=None, max_examples=60, derandomize=True)
 EXPONENTS = (0.05, 0.3, 0.5, 0.7, 0.9)
 SOME = (0.3, 0.5, 0.7, 0.9)
-WITH_PSI = with_exponents(that_know("psi"), EXPONENTS)
-WITH_COST_BOUND = with_exponents(that_know("cost_sensitive_bound", "infimum"), SOME)
-WITH_TOP_K_BOUND = with_exponents(that_know("top_k_bound", "infimum"), SOME)
+WITH_PSI = with_exponents(losses_with("psi"), EXPONENTS)
+WITH_COST_BOUND = with_exponents(losses_with("cost_sensitive_bound", "infimum"), SOME)
+WITH_TOP_K_BOUND = with_exponents(losses_with("top_k_bound", "infimum"), SOME)
 PAPER = (*COMP_SUM[:4], *CONSTRAINED[:4])
-PUBLISHED = with_exponents(that_know("published_top_k_bound"), SOME)
-NOT_CONSISTENT = [x for x in that_know("top_k_bound") if get_loss(x).top_k_bound is NO_BOUND]
+PUBLISHED = with_exponents(losses_with("published_top_k_bound"), SOME)
+NOT_CONSISTENT = [x for x in losses_with("top_k_bound") if get_loss(x).top_k_bound is NO_BOUND]
 ROUNDING = 1e-14
 """Of a surrogate regret, the difference of two numbers of about one."""
 CONSISTENT = [pair for pair in WITH_TOP_K_BOUND if pair[0] not in NOT_CONSISTENT]
@@ -360,7 +360,7 @@ def test_realizable_bound_bounds_the_error_of_a_certain_label() -> None:
         n = int(rng.integers(2, 6))
         scores = a_case(rng, n)
         miss = float(max(range(n), key=lambda y, s=scores: (s[y], y)) != 0)
-        for loss in that_know("psi"):
+        for loss in losses_with("psi"):
             module = from_name(loss, cost_sensitive=False)
             error = float(module(torch.tensor(scores[None]), torch.tensor([0])))
             assert miss <= realizable_bound(loss, error, n=n) + 1e-9
@@ -376,7 +376,7 @@ def test_realizable_bound_is_for_comp_sum_losses() -> None:
 # What a loss can be, and how steep
 
 
-@pytest.mark.parametrize("loss", that_know("largest_value", "lipschitz"))
+@pytest.mark.parametrize("loss", losses_with("largest_value", "lipschitz"))
 @few
 @given(st.integers(2, 6), st.floats(0.0, 4.0), st.floats(0.05, 0.95), st.floats(0.2, 3), st.data())
 def test_values_and_slopes_are_within_their_bounds(loss, n, largest, q, rho, data) -> None:
@@ -401,7 +401,7 @@ def test_the_worst_scores_reach_the_largest_value(loss, n) -> None:
     assert loss_bound(loss, n=n, largest=2.0) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("loss", that_know("largest_value"))
+@pytest.mark.parametrize("loss", losses_with("largest_value"))
 def test_two_labels_reach_the_largest_value(loss) -> None:
     scores = torch.tensor([[-9.0, 9.0]], dtype=torch.float64)
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0])).item()
@@ -423,7 +423,7 @@ def test_some_losses_are_bounded_without_a_bound_on_scores() -> None:
     assert steep == {"exp", "constrained_exp", "squared_hinge"}
 
 
-@pytest.mark.parametrize("loss", that_know("lipschitz"))
+@pytest.mark.parametrize("loss", losses_with("lipschitz"))
 def test_a_gradient_is_bounded_if_there_is_a_lipschitz_constant(loss) -> None:
     assert get_loss(loss).bounded_gradient == (lipschitz(loss, n=5) < math.inf)
 
@@ -484,7 +484,7 @@ def test_generalization_bound_refuses_what_cannot_be(change) -> None:
         bound_on_a_sample(**change)
 
 
-@pytest.mark.parametrize("loss", that_know("lipschitz"))
+@pytest.mark.parametrize("loss", losses_with("lipschitz"))
 def test_rademacher_complexity_falls_with_the_root_of_the_sample(loss) -> None:
     one, four = (
         rademacher_linear(loss, m=m, n=5, norm=2.0, radius=0.5, rho=0.5) for m in (100, 400)

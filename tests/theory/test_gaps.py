@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from by_hand import phi
-from loss_definitions import that_know
+from loss_definitions import losses_with
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
@@ -44,7 +44,7 @@ def separable() -> FiniteDistribution:
     return FiniteDistribution.of([[1, 0, 1], [0, 1, 1], [-1, -1, 1]], np.eye(3))
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 @pytest.mark.parametrize("seed", range(4))
 def test_gap_lies_between_zero_and_the_approximation_error(loss, seed) -> None:
     data = drawn(seed)
@@ -58,7 +58,7 @@ def test_gap_lies_between_zero_and_the_approximation_error(loss, seed) -> None:
     assert found.least <= at_zero + 1e-12
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_no_linear_predictor_has_less_than_the_least(loss) -> None:
     rng = np.random.default_rng(0)
     data = drawn(5)
@@ -77,14 +77,14 @@ def test_least_error_of_a_convex_loss_does_not_depend_on_the_start(loss) -> None
     assert minimizability_gap(loss, data, starts=4, seed=9).least == pytest.approx(one, abs=1e-8)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_gap_of_all_functions_is_zero(loss) -> None:
     found = minimizability_gap(loss, drawn(1), hypotheses="all")
     assert found.gap == 0
     assert found.weights is None
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_gap_of_one_input_is_zero(loss) -> None:
     data = FiniteDistribution.of([[1.0]], [[0.2, 0.45, 0.35]])
     gap = minimizability_gap(loss, data, starts=12).gap
@@ -98,7 +98,7 @@ def test_gap_is_zero_where_every_input_has_a_feature_of_its_own(loss) -> None:
     assert minimizability_gap(loss, data, starts=1).gap == pytest.approx(0, abs=1e-7)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_realizable_data_have_next_to_no_gap_and_no_error(loss) -> None:
     data = separable()
     found = minimizability_gap(loss, data, starts=6)
@@ -184,7 +184,7 @@ def test_minimisers_of_convex_losses_err_on_the_top_two_example(loss, e) -> None
     assert e / 2 <= bound
 
 
-@pytest.mark.parametrize("loss", that_know("infimum", family="comp_sum"))
+@pytest.mark.parametrize("loss", losses_with("infimum", family="comp_sum"))
 @pytest.mark.parametrize("q", [0.3, 0.7])
 def test_no_predictor_right_for_two_labels_comes_near_the_least_error(loss, q) -> None:
     e = 0.1

@@ -12,7 +12,7 @@ import torch
 from by_hand import least_error, least_regret, wrong_set
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from loss_definitions import COMP_SUM, definition, that_know, with_exponents
+from loss_definitions import COMP_SUM, definition, losses_with, with_exponents
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,8 +29,8 @@ from shortlist.theory.pooling import (
 
 few = settings(deadline=None, max_examples=60, derandomize=True)
 EXPONENTS = (0.3, 0.5, 0.7, 0.9)
-LOSSES = that_know("pooled_regret")
-CONSTRAINED = that_know("pooled_regret", family="constrained")
+LOSSES = losses_with("pooled_regret")
+CONSTRAINED = losses_with("pooled_regret", family="constrained")
 WITH_EXPONENTS = with_exponents(LOSSES, EXPONENTS)
 DIGITS = 400
 

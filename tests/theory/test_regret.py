@@ -10,7 +10,7 @@ import pytest
 from by_hand import least_error, phi, top
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_definitions import COMP_SUM, LOSSES, definition, that_know, with_exponents
+from loss_definitions import COMP_SUM, LOSSES, definition, losses_with, with_exponents
 from numpy.typing import NDArray
 
 from shortlist.theory import (
@@ -141,7 +141,7 @@ def test_cost_sensitive_error_is_the_expectation_of_the_weighted_sum(loss, score
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_a_label_is_a_cost_of_one_everywhere_else(loss) -> None:
     p, scores, costs = drawn(0, 4), [0.3, -1.0, 2.0, 0.1], 1 - np.eye(4)
     for function, more in ((surrogate_error, (scores,)), (surrogate_infimum, ())):
@@ -149,7 +149,7 @@ def test_a_label_is_a_cost_of_one_everywhere_else(loss) -> None:
         assert with_costs == pytest.approx(function(loss, p, *more))
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 @pytest.mark.parametrize("seed", range(5))
 def test_errors_do_not_depend_on_a_shift_or_on_the_names_of_labels(loss, seed) -> None:
     rng = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ def test_errors_do_not_depend_on_a_shift_or_on_the_names_of_labels(loss, seed) -
 # Their infima
 
 
-@pytest.mark.parametrize(("loss", "q"), with_exponents(that_know("infimum"), (0.3, 0.7)))
+@pytest.mark.parametrize(("loss", "q"), with_exponents(losses_with("infimum"), (0.3, 0.7)))
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_infimum_is_what_a_minimiser_finds(loss, n, q) -> None:
     for seed in range(3):
@@ -176,7 +176,7 @@ def test_infimum_is_what_a_minimiser_finds(loss, n, q) -> None:
         assert surrogate_infimum(loss, p, q=q) == pytest.approx(found, rel=1e-7, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
 def test_cost_sensitive_infimum_is_what_a_minimiser_finds(loss, members) -> None:
     for seed in range(3):
@@ -186,7 +186,7 @@ def test_cost_sensitive_infimum_is_what_a_minimiser_finds(loss, members) -> None
         assert least == pytest.approx(found, rel=1e-7, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_infimum_is_reached_at_the_scores_of_the_table_or_in_a_limit(loss) -> None:
     for seed in range(10):
         p, q = drawn(seed, 2 + seed % 4, floor=0.0), 0.1 + 0.08 * seed
@@ -199,7 +199,7 @@ def test_infimum_is_reached_at_the_scores_of_the_table_or_in_a_limit(loss) -> No
             assert regrets[0] > regrets[1] > 1e-6
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 @few
 @given(
     st.lists(st.floats(1e-6, 1), min_size=2, max_size=6),
@@ -218,13 +218,13 @@ def test_no_scores_have_less_than_the_infimum(loss, raw, q, rho, seed) -> None:
         assert surrogate_regret(loss, p, scores, costs=costs, q=q, rho=rho) >= -1e-12
 
 
-@pytest.mark.parametrize("loss", that_know("infimum"))
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_a_certain_label_has_infimum_zero(loss) -> None:
     assert surrogate_infimum(loss, [0.0, 1.0, 0.0]) == 0
     assert surrogate_infimum(loss, [0.5, 0.5], costs=[[1, 1], [0, 0]]) == 0
 
 
-@pytest.mark.parametrize("loss", that_know("infimum", family="comp_sum"))
+@pytest.mark.parametrize("loss", losses_with("infimum", family="comp_sum"))
 def test_costs_of_one_leave_nothing_to_lose(loss) -> None:
     assert surrogate_infimum(loss, [0.5, 0.5], costs=np.ones((3, 2))) == 0
 
@@ -236,7 +236,7 @@ def test_gce_lies_between_log_and_mae() -> None:
     assert near_mae == pytest.approx(surrogate_infimum("mae", p), rel=0.02)
 
 
-@pytest.mark.parametrize("loss", that_know("infimum", family="constrained"))
+@pytest.mark.parametrize("loss", losses_with("infimum", family="constrained"))
 def test_constrained_infima_are_homogeneous_in_the_costs(loss) -> None:
     p, costs = drawn(1, 3), table(1, 4, 3)
     half = surrogate_infimum(loss, p, costs=costs / 2)

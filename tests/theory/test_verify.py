@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from by_hand import least_regret
-from loss_definitions import that_know
+from loss_definitions import losses_with
 from typer.testing import CliRunner
 
 from shortlist.cli import app
@@ -257,7 +257,7 @@ def test_what_a_statement_needs_is_the_inverse_of_the_bound(name) -> None:
             assert bound == pytest.approx(target, rel=1e-6, abs=0)
 
 
-@pytest.mark.parametrize("loss", that_know("psi", "published_top_k_bound"))
+@pytest.mark.parametrize("loss", losses_with("psi", "published_top_k_bound"))
 def test_the_inverse_of_psi_in_logarithms_is_psi_and_knows_smaller_numbers(loss) -> None:
     bound = get_loss(loss, q=0.6).published_top_k_bound
     n, m = torch.tensor([5.0, 1.0], dtype=torch.float64)

@@ -1,12 +1,15 @@
-"""Surrogate losses: functions, each with an `nn.Module` twin, and a record of what is known.
+"""Surrogate losses of the comp-sum and constrained families, as functions and as modules.
 
-Two families, comp-sum and constrained, for a label (to train a classifier) or for costs (to
-train a selector). The paper's eight are in `records/`; `register_loss` adds one of your own.
+Each loss has a form for labels, which trains a classifier, and a cost-sensitive form, which
+trains a selector. Its record (`SurrogateLoss`) holds its function and the facts that the theory
+needs. The records of the paper's eight losses are in `records/`; `register_loss` adds a new one.
 """
 
 from __future__ import annotations
 
-from shortlist.losses import records  # noqa: F401  registers the paper's losses
+from typing import assert_never
+
+from shortlist.losses import records  # noqa: F401  (registers the paper's losses)
 from shortlist.losses.common import LossModule
 from shortlist.losses.comp_sum import (
     CompSumLoss,
@@ -61,33 +64,34 @@ def from_name(
     reduction: str = "mean",
     validate: bool = True,
 ) -> LossModule:
-    """Return the loss module of a name, as estimators take it in `loss=`.
+    """Return the loss module with a given name.
 
     Parameters
     ----------
     name : str
-        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge",
-        "margin" (constrained), or a loss of your own (`register_loss`).
+        Name of the loss, as in the parameter `loss` of estimators: "log", "exp", "gce", "mae"
+        (comp-sum), "constrained_exp", "squared_hinge", "hinge", "margin" (constrained), or a
+        loss registered with `register_loss`.
     q : float, default=0.7
-        Parameter of comp-sum losses: the exponent of "gce", in (0, 1).
+        Parameter of comp-sum losses. For "gce" it is the exponent, in (0, 1).
     rho : float, default=1.0
-        Parameter of constrained losses: the margin of "margin", above 0.
+        Parameter of constrained losses. For "margin" it is the margin, above 0.
     cost_sensitive : bool
-        Whether the loss takes costs (a selector) or labels (a classifier).
+        Whether the loss takes costs (to train a selector) or labels (to train a classifier).
     reduction : {"mean", "sum", "none"}, default="mean"
         Reduction over all examples.
     validate : bool, default=True
-        Whether the loss checks the range of its labels or costs at each call.
+        Whether each call checks the range of its labels or costs.
 
     Returns
     -------
     LossModule
-        A module of `(scores, labels)` or `(scores, costs)`.
+        Module that is called with `(scores, labels)` or `(scores, costs)`.
 
     Raises
     ------
     ValueError
-        If there is no loss of that name, or an argument is out of range.
+        If no loss has this name, or an argument is out of range.
 
     Examples
     --------
@@ -96,8 +100,11 @@ def from_name(
     >>> from_name("margin", rho=2.0, cost_sensitive=True)
     CostSensitiveConstrainedLoss('margin', rho=2.0, reduction='mean')
     """
-    if loss_entry(name).family == "comp_sum":
+    family = loss_entry(name).family
+    if family == "comp_sum":
         comp_sum_class = CostSensitiveCompSumLoss if cost_sensitive else CompSumLoss
         return comp_sum_class(name, q=q, reduction=reduction, validate=validate)
-    constrained_class = CostSensitiveConstrainedLoss if cost_sensitive else ConstrainedLoss
-    return constrained_class(name, rho=rho, reduction=reduction, validate=validate)
+    if family == "constrained":
+        constrained_class = CostSensitiveConstrainedLoss if cost_sensitive else ConstrainedLoss
+        return constrained_class(name, rho=rho, reduction=reduction, validate=validate)
+    assert_never(family)

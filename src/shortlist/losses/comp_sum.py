@@ -1,7 +1,7 @@
-"""Comp-sum losses: `Phi` of a sum of exponentials, for a label or weighted by costs.
+"""Comp-sum losses: `Phi` of a sum of exponentials, for labels or for costs.
 
-With `u_k = sum_{k' != k} exp(r_k' - r_k)` and `S = softmax(r)`, `1 + u_k = 1 / S_k`. Every loss
-is computed from `t = log(1 + u) = -log S`, which never overflows.
+Let `u_k = sum_{k' != k} exp(r_k' - r_k)` and `S = softmax(r)`. Then `1 + u_k = 1 / S_k`. Every
+loss is computed from `t = log(1 + u) = -log S`, which does not overflow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shortlist.losses.common import (
     reduce,
     weighted_phi,
 )
-from shortlist.losses.record import SurrogateLoss
 
 
 def comp_sum(
@@ -47,35 +46,37 @@ def comp_sum(
 
     Parameters
     ----------
-    scores : floating Tensor of shape (..., n)
-        Scores `h(x, .)` of at least two labels.
-    labels : integer Tensor of shape (...)
-        Labels y, from 0 to n - 1.
+    scores : Tensor of shape (..., n)
+        Floating-point scores `h(x, .)` of at least two labels.
+    labels : Tensor of shape (...)
+        Integer labels y, from 0 to n - 1.
     loss : str, default="log"
-        A loss of the table, or one of your own (`register_loss`).
+        A loss of the table above, or a loss registered with `register_loss`.
     q : float, default=0.7
-        Exponent of "gce", in (0, 1). The limits 0 and 1 are "log" and "mae".
+        Exponent of "gce", in (0, 1). "gce" tends to "log" as q -> 0, and to "mae" as q -> 1.
     reduction : {"mean", "sum", "none"}, default="mean"
-        Reduction over all examples; "none" keeps the shape `(...)`.
+        Reduction over all examples. "none" keeps the shape `(...)`.
     validate : bool, default=True
-        Check the range of the labels, which waits for the device. Without the check, a
-        label out of range is undefined behaviour.
+        Whether to check the range of the labels. The check waits for the device. Without it,
+        the result for a label out of range is undefined.
 
     Returns
     -------
     Tensor
-        The loss, in the dtype of the scores; in float32 for half-precision scores.
+        The loss, in the dtype of the scores. For half-precision scores it is computed and
+        returned in float32.
 
     Raises
     ------
     TypeError, ValueError
-        If the loss, a parameter, or the dtype, shape or range of a tensor is not valid.
+        If the loss, a parameter, or the type, shape or range of a tensor is invalid.
 
     Notes
     -----
-    Values and gradients keep their relative precision for any u, however small or large.
-    Only "exp" can be infinite: where u itself exceeds the largest number of its dtype
-    (a gap of 88 between two scores in float32). Its gradient is then not finite either.
+    Values and gradients keep their relative precision for every u, however small or large.
+    Of the losses in the table, only "exp" can be infinite. This happens where u exceeds the
+    largest number of the dtype, for example for two float32 scores that differ by more than 88.
+    The gradient is then not finite either.
 
     Examples
     --------
@@ -86,7 +87,10 @@ def comp_sum(
     tensor([0.1562, 0.7881])
     """
     record = find_loss(loss, "comp_sum", q, reduction)
-    return reduce(_label_losses(record, scores, labels, validate), reduction)
+    scores = prepare_scores(scores, min_classes=2)
+    labels = prepare_labels(labels, scores, validate=validate)
+    t = _log1p_u(scores).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return reduce(record.phi(t), reduction)
 
 
 def cost_sensitive_comp_sum(
@@ -101,39 +105,41 @@ def cost_sensitive_comp_sum(
     """Return the cost-sensitive comp-sum loss of a selector.
 
     The loss is `sum_k (1 - c(x, k, y)) Phi(u_k)` with
-    `u_k = sum_{k' != k} exp(r(x, k') - r(x, k))`. `comp_sum` is the special case of cost 0 at
-    one label and cost 1 elsewhere.
+    `u_k = sum_{k' != k} exp(r(x, k') - r(x, k))`. If one label has cost 0 and all others have
+    cost 1, it equals `comp_sum`.
 
     Parameters
     ----------
-    scores : floating Tensor of shape (..., n)
-        Scores `r(x, .)` of at least one member.
+    scores : Tensor of shape (..., n)
+        Floating-point scores `r(x, .)` of the members of a family of sets, at least one.
     costs : Tensor of shape (..., n)
-        Costs `c(x, ., y)` in [0, 1]. They are data: no gradient flows to them, and their dtype
-        does not change that of the loss.
+        Costs `c(x, ., y)` in [0, 1]. They receive no gradient, and their dtype does not affect
+        the dtype of the loss.
     loss : str, default="log"
-        A loss of the table in `comp_sum`, or one of your own (`register_loss`).
+        A loss of the table in `comp_sum`, or a loss registered with `register_loss`.
     q : float, default=0.7
         Exponent of "gce", in (0, 1).
     reduction : {"mean", "sum", "none"}, default="mean"
-        Reduction over all examples; "none" keeps the shape `(...)`.
+        Reduction over all examples. "none" keeps the shape `(...)`.
     validate : bool, default=True
-        Check the range of the costs, which waits for the device.
+        Whether to check the range of the costs. The check waits for the device.
 
     Returns
     -------
     Tensor
-        The loss, in the dtype of the scores; in float32 for half-precision scores.
+        The loss, in the dtype of the scores. For half-precision scores it is computed and
+        returned in float32.
 
     Raises
     ------
     TypeError, ValueError
-        If the loss, a parameter, or the dtype, shape or range of a tensor is not valid.
+        If the loss, a parameter, or the type, shape or range of a tensor is invalid.
 
     Notes
     -----
-    A cost of exactly 1 adds exactly 0, with no gradient, even where Phi overflows. Only
-    "exp" can be infinite: where the weighted sum exceeds the largest number of its dtype.
+    A cost of exactly 1 contributes exactly 0 and no gradient, even where Phi overflows. Of the
+    paper's losses, only "exp" can be infinite, where the weighted sum exceeds the largest number
+    of the dtype.
 
     Examples
     --------
@@ -146,39 +152,29 @@ def cost_sensitive_comp_sum(
     tensor(True)
     """
     record = find_loss(loss, "comp_sum", q, reduction)
-    return reduce(_cost_losses(record, scores, costs, validate), reduction)
+    scores = prepare_scores(scores, min_classes=1)
+    # Subtract before the cast, so that a float64 cost just below 1 keeps its weight in float32.
+    weights = (1 - prepare_costs(costs, scores, validate=validate)).to(scores.dtype)
+    return reduce(weighted_phi(record, weights, _log1p_u(scores)).sum(dim=-1), reduction)
 
 
 def _log1p_u(scores: Tensor) -> Tensor:
     """Return `t_k = log(1 + u_k) = -log S_k` for every k, to full relative precision.
 
-    The leading score enters as the 1 of `log1p`. `log_softmax` adds it to the sum before it
-    takes the logarithm, and so returns 0 for every `u` below 6e-8 in float32.
+    `log_softmax` is less precise: it returns 0 for every `u` below 6e-8 in float32, because it
+    adds the exponential of the largest score, which is 1, to the sum before it takes the
+    logarithm. Here that 1 is the 1 of `log1p`.
     """
-    top, at = scores.max(dim=-1, keepdim=True)
-    # Set to 0, not left to be 0: else +1 and -1 would cancel in the leading score's gradient.
-    lags = (scores - top).scatter(-1, at, 0.0)
-    others = torch.exp(lags).scatter(-1, at, 0.0).sum(dim=-1, keepdim=True)
-    return torch.log1p(others) - lags
-
-
-def _label_losses(record: SurrogateLoss, scores: Tensor, labels: Tensor, validate: bool) -> Tensor:
-    """Return the loss of each example for its label."""
-    scores = prepare_scores(scores, at_least=2)
-    labels = prepare_labels(labels, scores, validate=validate)
-    return record.phi(_log1p_u(scores).gather(-1, labels.unsqueeze(-1)).squeeze(-1))
-
-
-def _cost_losses(record: SurrogateLoss, scores: Tensor, costs: Tensor, validate: bool) -> Tensor:
-    """Return the loss of each example for its costs."""
-    scores = prepare_scores(scores, at_least=1)
-    # 1 - c before the cast: a float64 cost just below 1 keeps its weight in float32.
-    weights = (1 - prepare_costs(costs, scores, validate=validate)).to(scores.dtype)
-    return weighted_phi(record, weights, _log1p_u(scores)).sum(dim=-1)
+    top, top_index = scores.max(dim=-1, keepdim=True)
+    # The zero at the largest score is written explicitly. Otherwise the gradient of that score
+    # would contain +1 and -1, which cancel.
+    differences = (scores - top).scatter(-1, top_index, 0.0)
+    others = torch.exp(differences).scatter(-1, top_index, 0.0).sum(dim=-1, keepdim=True)
+    return torch.log1p(others) - differences
 
 
 class _CompSumModule(LossModule):
-    """Base of the two comp-sum modules."""
+    """Base class of the two comp-sum modules."""
 
     family: ClassVar[Literal["comp_sum"]] = "comp_sum"
     q: float
@@ -200,13 +196,13 @@ class CompSumLoss(_CompSumModule):
     Parameters
     ----------
     loss : str, default="log"
-        "log", "exp", "gce", "mae", or a comp-sum loss of your own (`register_loss`).
+        "log", "exp", "gce", "mae", or a comp-sum loss registered with `register_loss`.
     q : float, default=0.7
         Exponent of "gce", in (0, 1).
     reduction : {"mean", "sum", "none"}, default="mean"
         Reduction over all examples.
     validate : bool, default=True
-        Check the range of the labels at each call, which waits for the device.
+        Whether each call checks the range of the labels. The check waits for the device.
 
     Examples
     --------
@@ -216,8 +212,7 @@ class CompSumLoss(_CompSumModule):
     tensor(0.1562)
     """
 
-    def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _label_losses(self.record, scores, target, self.validate)
+    function = staticmethod(comp_sum)
 
 
 class CostSensitiveCompSumLoss(_CompSumModule):
@@ -226,13 +221,13 @@ class CostSensitiveCompSumLoss(_CompSumModule):
     Parameters
     ----------
     loss : str, default="log"
-        "log", "exp", "gce", "mae", or a comp-sum loss of your own (`register_loss`).
+        "log", "exp", "gce", "mae", or a comp-sum loss registered with `register_loss`.
     q : float, default=0.7
         Exponent of "gce", in (0, 1).
     reduction : {"mean", "sum", "none"}, default="mean"
         Reduction over all examples.
     validate : bool, default=True
-        Check the range of the costs at each call, which waits for the device.
+        Whether each call checks the range of the costs. The check waits for the device.
 
     Examples
     --------
@@ -243,5 +238,4 @@ class CostSensitiveCompSumLoss(_CompSumModule):
     tensor(3.6378)
     """
 
-    def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _cost_losses(self.record, scores, target, self.validate)
+    function = staticmethod(cost_sensitive_comp_sum)

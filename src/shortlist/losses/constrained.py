@@ -1,7 +1,7 @@
-"""Constrained losses: `Phi` of every score but the label's, for scores that sum to zero.
+"""Constrained losses: a sum of `Phi` over scores that sum to zero, for labels or for costs.
 
-The constraint `sum_k r_k = 0` is met by centring the scores inside the loss, so that any
-network can be trained with it.
+The losses subtract the mean of the scores, so that the constraint `sum_k r_k = 0` holds for the
+outputs of any network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shortlist.losses.common import (
     reduce,
     weighted_phi,
 )
-from shortlist.losses.record import SurrogateLoss
 
 
 def constrained(
@@ -47,35 +46,37 @@ def constrained(
 
     Parameters
     ----------
-    scores : floating Tensor of shape (..., n)
-        Scores `h(x, .)` of at least two labels. Their mean over the last axis is subtracted.
-    labels : integer Tensor of shape (...)
-        Labels y, from 0 to n - 1.
+    scores : Tensor of shape (..., n)
+        Floating-point scores `h(x, .)` of at least two labels. Their mean over the last axis is
+        subtracted.
+    labels : Tensor of shape (...)
+        Integer labels y, from 0 to n - 1.
     loss : str, default="constrained_exp"
-        A loss of the table, or one of your own (`register_loss`).
+        A loss of the table above, or a loss registered with `register_loss`.
     rho : float, default=1.0
-        The margin of "margin", above 0.
+        Margin of the loss "margin", above 0.
     reduction : {"mean", "sum", "none"}, default="mean"
-        Reduction over all examples; "none" keeps the shape `(...)`.
+        Reduction over all examples. "none" keeps the shape `(...)`.
     validate : bool, default=True
-        Check the range of the labels, which waits for the device. Without the check, a
-        label out of range is undefined behaviour.
+        Whether to check the range of the labels. The check waits for the device. Without it,
+        the result for a label out of range is undefined.
 
     Returns
     -------
     Tensor
-        The loss, in the dtype of the scores; in float32 for half-precision scores.
+        The loss, in the dtype of the scores. For half-precision scores it is computed and
+        returned in float32.
 
     Raises
     ------
     TypeError, ValueError
-        If the loss, a parameter, or the dtype, shape or range of a tensor is not valid.
+        If the loss, a parameter, or the type, shape or range of a tensor is invalid.
 
     Notes
     -----
-    Only "constrained_exp" can be infinite: where `e^h` of a wrong label exceeds the largest
-    number of its dtype (a centred score of 88 in float32). Its gradient is then not finite
-    either.
+    Of the losses in the table, only "constrained_exp" can be infinite. This happens where `e^h`
+    of a wrong label exceeds the largest number of the dtype, for example for a centered float32
+    score above 88. The gradient is then not finite either.
 
     Examples
     --------
@@ -86,7 +87,10 @@ def constrained(
     tensor([0.6667, 2.3333])
     """
     record = find_loss(loss, "constrained", rho, reduction)
-    return reduce(_label_losses(record, scores, labels, validate), reduction)
+    scores = prepare_scores(scores, min_classes=2)
+    labels = prepare_labels(labels, scores, validate=validate)
+    weights = torch.ones_like(scores).scatter(-1, labels.unsqueeze(-1), 0.0)
+    return reduce(weighted_phi(record, weights, _center(scores)).sum(dim=-1), reduction)
 
 
 def cost_sensitive_constrained(
@@ -100,40 +104,42 @@ def cost_sensitive_constrained(
 ) -> Tensor:
     """Return the cost-sensitive constrained loss of a selector.
 
-    The loss is `sum_k c(x, k, y) Phi(-r(x, k))` with `sum_k r(x, k) = 0`. `constrained` is the
-    special case of cost 0 at one label and cost 1 elsewhere.
+    The loss is `sum_k c(x, k, y) Phi(-r(x, k))` with `sum_k r(x, k) = 0`. If one label has cost 0
+    and all others have cost 1, it equals `constrained`.
 
     Parameters
     ----------
-    scores : floating Tensor of shape (..., n)
-        Scores `r(x, .)` of at least one member. Their mean over the last axis is subtracted.
+    scores : Tensor of shape (..., n)
+        Floating-point scores `r(x, .)` of the members of a family of sets, at least one. Their
+        mean over the last axis is subtracted.
     costs : Tensor of shape (..., n)
-        Costs `c(x, ., y)` in [0, 1]. They are data: no gradient flows to them, and their dtype
-        does not change that of the loss.
+        Costs `c(x, ., y)` in [0, 1]. They receive no gradient, and their dtype does not affect
+        the dtype of the loss.
     loss : str, default="constrained_exp"
-        A loss of the table in `constrained`, or one of your own (`register_loss`).
+        A loss of the table in `constrained`, or a loss registered with `register_loss`.
     rho : float, default=1.0
-        The margin of "margin", above 0.
+        Margin of the loss "margin", above 0.
     reduction : {"mean", "sum", "none"}, default="mean"
-        Reduction over all examples; "none" keeps the shape `(...)`.
+        Reduction over all examples. "none" keeps the shape `(...)`.
     validate : bool, default=True
-        Check the range of the costs, which waits for the device.
+        Whether to check the range of the costs. The check waits for the device.
 
     Returns
     -------
     Tensor
-        The loss, in the dtype of the scores; in float32 for half-precision scores.
+        The loss, in the dtype of the scores. For half-precision scores it is computed and
+        returned in float32.
 
     Raises
     ------
     TypeError, ValueError
-        If the loss, a parameter, or the dtype, shape or range of a tensor is not valid.
+        If the loss, a parameter, or the type, shape or range of a tensor is invalid.
 
     Notes
     -----
-    A cost of exactly 0 adds exactly 0, with no gradient, even where Phi overflows. Only
-    "constrained_exp" can be infinite: where the weighted sum exceeds the largest number of its
-    dtype.
+    A cost of exactly 0 contributes exactly 0 and no gradient, even where Phi overflows. Of the
+    paper's losses, only "constrained_exp" can be infinite, where the weighted sum exceeds the
+    largest number of the dtype.
 
     Examples
     --------
@@ -146,34 +152,22 @@ def cost_sensitive_constrained(
     tensor(True)
     """
     record = find_loss(loss, "constrained", rho, reduction)
-    return reduce(_cost_losses(record, scores, costs, validate), reduction)
+    scores = prepare_scores(scores, min_classes=1)
+    weights = prepare_costs(costs, scores, validate=validate).to(scores.dtype)
+    return reduce(weighted_phi(record, weights, _center(scores)).sum(dim=-1), reduction)
 
 
-def _centre(scores: Tensor) -> Tensor:
+def _center(scores: Tensor) -> Tensor:
     """Subtract the mean over the last axis."""
-    # Twice: a large offset common to all scores leaves its rounding in the first mean. The
-    # result does not depend on that offset, so no gradient needs to flow through it.
+    # The mean is subtracted twice, because the first mean contains the rounding error of a large
+    # offset that is common to all scores. The result does not depend on that offset, so the
+    # first mean needs no gradient.
     scores = scores - scores.detach().mean(dim=-1, keepdim=True)
     return scores - scores.mean(dim=-1, keepdim=True)
 
 
-def _label_losses(record: SurrogateLoss, scores: Tensor, labels: Tensor, validate: bool) -> Tensor:
-    """Return the loss of each example for its label."""
-    scores = prepare_scores(scores, at_least=2)
-    labels = prepare_labels(labels, scores, validate=validate)
-    weights = torch.ones_like(scores).scatter(-1, labels.unsqueeze(-1), 0.0)
-    return weighted_phi(record, weights, _centre(scores)).sum(dim=-1)
-
-
-def _cost_losses(record: SurrogateLoss, scores: Tensor, costs: Tensor, validate: bool) -> Tensor:
-    """Return the loss of each example for its costs."""
-    scores = prepare_scores(scores, at_least=1)
-    weights = prepare_costs(costs, scores, validate=validate).to(scores.dtype)
-    return weighted_phi(record, weights, _centre(scores)).sum(dim=-1)
-
-
 class _ConstrainedModule(LossModule):
-    """Base of the two constrained modules."""
+    """Base class of the two constrained modules."""
 
     family: ClassVar[Literal["constrained"]] = "constrained"
     rho: float
@@ -195,14 +189,14 @@ class ConstrainedLoss(_ConstrainedModule):
     Parameters
     ----------
     loss : str, default="constrained_exp"
-        "constrained_exp", "squared_hinge", "hinge", "margin", or a constrained loss of your own
-        (`register_loss`).
+        "constrained_exp", "squared_hinge", "hinge", "margin", or a constrained loss registered
+        with `register_loss`.
     rho : float, default=1.0
-        The margin of "margin", above 0.
+        Margin of the loss "margin", above 0.
     reduction : {"mean", "sum", "none"}, default="mean"
         Reduction over all examples.
     validate : bool, default=True
-        Check the range of the labels at each call, which waits for the device.
+        Whether each call checks the range of the labels. The check waits for the device.
 
     Examples
     --------
@@ -212,8 +206,7 @@ class ConstrainedLoss(_ConstrainedModule):
     tensor(0.6667)
     """
 
-    def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _label_losses(self.record, scores, target, self.validate)
+    function = staticmethod(constrained)
 
 
 class CostSensitiveConstrainedLoss(_ConstrainedModule):
@@ -222,14 +215,14 @@ class CostSensitiveConstrainedLoss(_ConstrainedModule):
     Parameters
     ----------
     loss : str, default="constrained_exp"
-        "constrained_exp", "squared_hinge", "hinge", "margin", or a constrained loss of your own
-        (`register_loss`).
+        "constrained_exp", "squared_hinge", "hinge", "margin", or a constrained loss registered
+        with `register_loss`.
     rho : float, default=1.0
-        The margin of "margin", above 0.
+        Margin of the loss "margin", above 0.
     reduction : {"mean", "sum", "none"}, default="mean"
         Reduction over all examples.
     validate : bool, default=True
-        Check the range of the costs at each call, which waits for the device.
+        Whether each call checks the range of the costs. The check waits for the device.
 
     Examples
     --------
@@ -240,5 +233,4 @@ class CostSensitiveConstrainedLoss(_ConstrainedModule):
     tensor(0.7314)
     """
 
-    def _losses(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _cost_losses(self.record, scores, target, self.validate)
+    function = staticmethod(cost_sensitive_constrained)

@@ -1,4 +1,4 @@
-"""Functions that keep their precision where the obvious formula cancels or overflows."""
+"""Functions that stay precise where the direct formula cancels or overflows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 SERIES_BELOW = 1e-3
-"""Arguments below this use a series, which is more precise there than a difference."""
+"""For smaller arguments a series is used, which is more precise than a difference."""
 
 
 def one_minus_exp(t: Tensor) -> Tensor:
-    """Return `1 - e^-t` for `t >= 0`, precise at both ends in value and gradient."""
-    # expm1 takes its gradient from its value, 1 - (1 - e^-t): 0 or noise for a large t, where
-    # a mislabelled or hard example still needs its small gradient.
+    """Return `1 - e^-t` for `t >= 0`. Value and gradient are precise for small and large t."""
+    # The gradient of expm1 is computed from its value, as 1 - (1 - e^-t). For a large t that is 0
+    # or rounding error, but mislabelled and hard examples need their small gradient.
     return torch.where(t < 1, -torch.expm1(-t), 1 - torch.exp(-t))
 
 
@@ -24,7 +24,7 @@ def exp_or_inf(x: float) -> float:
 
 
 def log_difference(a: Tensor, b: Tensor) -> Tensor:
-    """Return `log(e^a - e^b)` for `a >= b`; minus infinity where they are equal."""
+    """Return `log(e^a - e^b)` for `a >= b`, which is minus infinity where they are equal."""
     gap = torch.where(a > b, b - a, -1.0)
     return torch.where(a > b, a + torch.log(-torch.expm1(gap)), -torch.inf)
 

@@ -8,26 +8,27 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 
 Psi = Callable[[float, int], float]
-"""psi(t, n) for t in [0, 1] and n labels; or its inverse, of a regret and n."""
+"""`psi(t, n)` for t in [0, 1] and n labels, or its inverse as a function of a regret and n."""
 
 _SMALL = 1e-9
-"""Below this t, psi is a power of t to within rounding."""
+"""For smaller t, psi equals a power of t up to rounding."""
 
 
 def inverse_psi(psi: Psi, closed_form: Psi | None = None) -> Psi:
-    """Return the inverse of psi; its value is 1 for regrets larger than any psi.
+    """Return the inverse of psi. Its value is 1 for regrets of at least `psi(1, n)`.
 
     Parameters
     ----------
     psi : callable
         `psi(t, n)`, increasing in t from `psi(0, n) = 0`.
     closed_form : callable, optional
-        `inverse(regret, n)` below `psi(1, n)`. By default, the inverse is found numerically.
+        `inverse(regret, n)` for regrets below `psi(1, n)`. By default, the inverse is computed
+        numerically.
 
     Returns
     -------
     callable
-        `inverse(regret, n)`.
+        The function `inverse(regret, n)`.
 
     Examples
     --------
@@ -49,10 +50,10 @@ def _numerical_inverse(psi: Psi, regret: float, n: int) -> float:
     """Solve `psi(t, n) = regret` for t, to full relative precision."""
     if regret == 0:
         return 0.0
-    at_small = psi(_SMALL, n)
-    if regret < at_small:
-        power = round(math.log10(at_small / psi(_SMALL / 10, n)), 6)
-        return float(_SMALL * (regret / at_small) ** (1 / power))
+    psi_small = psi(_SMALL, n)
+    if regret < psi_small:
+        power = round(math.log10(psi_small / psi(_SMALL / 10, n)), 6)
+        return float(_SMALL * (regret / psi_small) ** (1 / power))
 
     def gap(log_t: float) -> float:
         return math.log(psi(math.exp(log_t), n)) - math.log(regret)

@@ -1,4 +1,4 @@
-"""The record of one surrogate loss: its function and every fact that the theory needs."""
+"""The record of one surrogate loss: its function and the facts that the theory needs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FAMILIES: tuple[Family, ...] = ("comp_sum", "constrained")
 
 
 class UnknownFactError(ValueError):
-    """A theorem needs a fact that the record of the loss does not have."""
+    """Raised when a theorem needs a fact that the record of the loss does not have."""
 
 
 @dataclass(frozen=True)
 class UnknownFact:
-    """Stand in for a fact that was not given; raise when it is used."""
+    """Placeholder of a fact that was not given. It raises an error when it is called."""
 
     fact: str = ""
     loss: str = ""
 
     def __call__(self, *arguments: object) -> NoReturn:
-        """Raise the error that names the fact and the loss."""
+        """Raise an error that names the fact and the loss."""
         raise UnknownFactError(
             f"{self.fact!r} of the loss {self.loss!r} is not known; give it in the record: "
             f"SurrogateLoss(name={self.loss!r}, {self.fact}=...)"
@@ -43,7 +43,7 @@ _UNKNOWN = UnknownFact()
 
 
 DEFAULTS = {"q": 0.7, "rho": 1.0}
-"""Defaults of the parameters in every signature of the library."""
+"""Default values of the parameters in all signatures of the library."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Parameter:
     name : {"q", "rho"}
         Comp-sum losses take `q`, constrained losses `rho`.
     low, high : float
-        Ends of the interval, both excluded. It must contain the value that functions and
-        estimators use by default, which is 0.7 for q and 1.0 for rho.
+        Ends of the interval, both excluded. The interval must contain the default of the
+        parameter, which is 0.7 for q and 1.0 for rho.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Parameter:
 
     @property
     def default(self) -> float:
-        """Value that functions and estimators use by default."""
+        """Default of the parameter in functions and estimators."""
         return DEFAULTS[self.name]
 
     def __contains__(self, value: float) -> bool:
@@ -113,29 +113,31 @@ class Parameter:
 Q = Parameter("q", 0.0, 1.0)
 RHO = Parameter("rho", 0.0, math.inf)
 FAMILY_PARAMETERS: dict[Family, Parameter] = {"comp_sum": Q, "constrained": RHO}
-"""The parameter of each family; a loss that has none ignores it."""
+"""The parameter of each family. Losses without a parameter ignore it."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound on the target's regret D by the surrogate's regret R: `D <= value(R, n, m)`.
+    """A bound on the target regret D by the surrogate regret R: `D <= value(R, n, m)`.
 
-    n is the number of labels (or of members of K), and `m = min(k, n - k)` the number of labels
-    that top-k can miss at once. Cost-sensitive and published bounds ignore m.
+    n is the number of labels (or of members of K). `m = min(k, n - k)` is the largest number of
+    the k most probable labels that a set of k labels can miss. Cost-sensitive bounds and
+    published bounds do not depend on m.
 
     Parameters
     ----------
     text : str
-        The bound in a few signs, for tables.
+        Formula of the bound, for tables.
     value : callable
         `value(regret, n, m)`.
     log_inverse : callable
-        Logarithm of the least R that the bound allows, from the logarithm of D and the tensors n
-        and m. In logarithms nothing is lost at regrets of 1e-100.
+        `log_inverse(log_target, n, m)`: logarithm of the smallest R that the bound allows for a
+        target regret D, given as its logarithm. All arguments are tensors. Logarithms represent
+        regrets of 1e-100 precisely.
     rate : callable
-        `rate(n, m)`: the pair (c, s) with `value = c R^s` for a small R.
+        `rate(n, m)`: the pair (c, s) such that the bound is `c R^s` for small R.
     holds : bool, default=True
-        Whether the statement is true for all k. If not, `verify` tests k = 1 on its own as well.
+        Whether the bound holds for all k. If it does not, `verify` also tests k = 1 alone.
     """
 
     text: str
@@ -158,16 +160,16 @@ class Bound:
         Parameters
         ----------
         text : str
-            The bound in a few signs.
+            Formula of the bound, for tables.
         constant, exponent : callable
-            Functions of the float64 tensors n and m, and of n.
+            `constant(n, m)` and `exponent(n)`, functions of float64 tensors.
         holds : bool, default=True
-            Whether the statement is true for all k.
+            Whether the bound holds for all k.
 
         Returns
         -------
         Bound
-            The bound, with its inverse and its rate.
+            The bound with its inverse and rate.
 
         Examples
         --------
@@ -205,20 +207,20 @@ class Bound:
         Parameters
         ----------
         text : str
-            The bound in a few signs.
+            Formula of the bound, for tables.
         inverse : callable
             `inverse(regret, n)`.
         log_psi : callable
-            `log psi(t)` from `log t <= 0` and the tensor n.
+            `log_psi(log_t, n)`: logarithm of psi, for tensors with `log_t <= 0`.
         rate : callable
-            `rate(n)`: the pair (c, s) with `inverse = c R^s` for a small R.
+            `rate(n)`: the pair (c, s) such that the inverse is `c R^s` for small R.
         holds : bool, default=True
-            Whether the statement is true for all k.
+            Whether the bound holds for all k.
 
         Returns
         -------
         Bound
-            The bound; no target regret above 1 is possible.
+            The bound. Its inverse is infinite for target regrets above 1, which do not occur.
         """
 
         def log_inverse(log_target: Tensor, n: Tensor, m: Tensor) -> Tensor:
@@ -234,58 +236,59 @@ NO_BOUND = Bound(
     log_inverse=lambda log_target, n, m: torch.full_like(log_target, -torch.inf),
     rate=lambda n, m: (math.inf, 0.0),
 )
-"""The top-k bound of a loss that is not consistent for the top-k loss with 2 <= k < n."""
+"""Top-k bound of a loss that is not consistent for the top-k loss with 2 <= k < n."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SurrogateLoss:
     """Everything known about one surrogate loss.
 
-    The first four fields suffice to train with the loss. The others are facts for
-    `shortlist.theory`, all optional: a theorem that needs a missing fact raises
-    `UnknownFactError`, which names the fact and the loss. A loss with a parameter is a function
-    of its parameter that returns a record (see `register_loss`).
+    The four required fields suffice for training. The other fields are facts that
+    `shortlist.theory` uses. A theorem that needs a missing fact raises `UnknownFactError`, which
+    names the fact and the loss. A loss with a parameter is a function from its parameter to a
+    record (see `register_loss`).
 
     Parameters
     ----------
     name : str
-        Name of the loss, as estimators take it in `loss=`.
+        Name of the loss, for the parameter `loss` of functions and estimators.
     family : {"comp_sum", "constrained"}
-        "comp_sum": `Phi(sum_{k' != k} exp(r_k' - r_k))`. "constrained": `Phi(-r_k)` of scores
-        that sum to zero.
+        "comp_sum" losses are `Phi(sum_{k' != k} exp(r_k' - r_k))`. "constrained" losses are sums
+        of `Phi(-r_k)` over scores that sum to zero.
     phi : callable
-        The function Phi, elementwise on tensors. For "comp_sum" it takes `t = log(1 + u)`, which
-        is `-log softmax`, in place of the sum u; for "constrained" it takes the centred score r.
-        It increases with t or r and is not negative.
+        The function Phi, applied elementwise to a tensor. For "comp_sum" its argument is
+        `t = log(1 + u) = -log softmax`, where u is the sum of exponentials. For "constrained" its
+        argument is the centered score r. It must be non-negative and non-decreasing.
     bounded_gradient : bool
-        Whether the gradient is bounded over all scores. If not, training clips it.
+        Whether the gradient is bounded over all scores. If it is not, training clips it.
     exponential : bool, default=False
-        Whether phi is `e^t` up to a constant. Its product with a weight is then computed so that
-        it overflows only where the product does.
+        Whether phi is `e^t` up to an additive constant. Its product with a small weight is then
+        computed without an overflow of phi.
     label : str, default=name
-        Name with the value of the parameter, for tables.
+        Name of the loss in tables, with the value of its parameter.
     probability_scale : float, optional
-        c such that `softmax(c r)` of the best scores r are the label probabilities. None: the best
-        scores do not determine them, and `LinearClassifier.predict_proba` is not available.
+        Factor c such that `softmax(c r)` of the minimizing scores r are the label probabilities.
+        Without it, `LinearClassifier.predict_proba` is not available.
     infimum : callable, optional
-        `infimum(w)`: the least conditional error over all scores. w are the label probabilities
-        (comp-sum), or one minus these (constrained); with costs, one minus the expected costs, or
-        the expected costs.
+        `infimum(w)`: infimum of the conditional error over all scores. For labels, the weights w
+        are the label probabilities p (comp-sum) or `1 - p` (constrained). For costs, they are one
+        minus the expected costs (comp-sum) or the expected costs (constrained).
     psi, psi_inverse : callable, optional
-        `psi(t, n)` of a comp-sum loss, and `psi_inverse(regret, n)`. The inverse is computed
-        numerically if only psi is given.
+        `psi(t, n)` of a comp-sum loss, and its inverse `psi_inverse(regret, n)`. If only psi is
+        given, the inverse is computed numerically.
     largest_value, lipschitz : callable, optional
-        Largest value and Lipschitz constant (Euclidean norm) for a label as functions of n and of
-        the largest absolute score, which may be infinite.
+        Upper bound of the loss for a label, and its Lipschitz constant in the Euclidean norm.
+        Both are functions of n and of the largest absolute score, which may be infinite.
     cost_sensitive_bound : Bound, optional
         Bound on the cardinality-aware regret.
     published_top_k_bound : Bound, optional
-        A k-th of the published bound on the top-k regret; its text has the factor k.
+        The published bound on the top-k regret, divided by k. Its text includes the factor k.
     top_k_bound : Bound, optional
-        Bound on the top-k regret that holds for every k; `NO_BOUND` if there cannot be one.
+        Bound on the top-k regret that holds for every k, or `NO_BOUND` if no bound exists.
     pooled_regret : callable, optional
-        Logarithm of the least regret of a wrong decision, from `Pooled` weights (comp-sum) or
-        `PooledCosts` (constrained). `shortlist theory` tests the bounds of losses that have it.
+        Logarithm of the smallest surrogate regret of a suboptimal decision, as a function of
+        `Pooled` weights (comp-sum) or `PooledCosts` (constrained). `shortlist theory` tests the
+        bounds of losses that have it.
 
     Examples
     --------
@@ -315,7 +318,7 @@ the record: SurrogateLoss(name='focal', psi=...)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"name must be a string that is not empty; got {self.name!r}")
+            raise ValueError(f"name must be a non-empty string; got {self.name!r}")
         check_choice(self.family, "family", FAMILIES)
         if self.knows("psi") and not self.knows("psi_inverse"):
             object.__setattr__(self, "psi_inverse", inverse_psi(self.psi))
@@ -329,17 +332,17 @@ the record: SurrogateLoss(name='focal', psi=...)
                 object.__setattr__(self, field.name, value)
 
     def knows(self, *facts: str) -> bool:
-        """Return whether the record has all these facts.
+        """Return whether the record has the given facts.
 
         Parameters
         ----------
         *facts : str
-            Names of fields.
+            Names of fields of the record.
 
         Returns
         -------
         bool
-            True if all were given.
+            True if the record has all of them.
         """
         values = (getattr(self, fact) for fact in facts)
         parts = (value.value if isinstance(value, Bound) else value for value in values)

@@ -11,17 +11,17 @@ from shortlist.losses.record import FAMILIES, FAMILY_PARAMETERS, Family, Paramet
 
 @dataclass(frozen=True)
 class LossEntry:
-    """A registered loss: its record as a function of its parameter."""
+    """A registered loss, which builds its record from the value of its parameter."""
 
     name: str
     family: Family
     parameter: Parameter | None
     build: Callable[[float], SurrogateLoss]
     records: dict[float, SurrogateLoss] = field(default_factory=dict, compare=False)
-    """Records that were built, by the value of the parameter."""
+    """Cache of records by the value of the parameter."""
 
     def record(self, value: float) -> SurrogateLoss:
-        """Return the record at a value of the parameter, which is checked."""
+        """Return the record for a value of the parameter, and raise if it is out of range."""
         (self.parameter or FAMILY_PARAMETERS[self.family]).check(value)
         key = 0.0 if self.parameter is None else float(value)
         if key not in self.records:
@@ -40,26 +40,28 @@ def register_loss(
     parameter: Parameter | None = None,
     replace: bool = False,
 ) -> None:
-    """Add a loss of your own to those that functions, modules and estimators know by name.
+    """Register a loss, so that functions, modules and estimators accept its name.
 
-    Register it in every process that uses it, before a model that was saved with it is used.
+    The loss must be registered in every process that uses it, and before a saved model that uses
+    it is loaded.
 
     Parameters
     ----------
     loss : SurrogateLoss or callable
-        The record, or, for a loss with a parameter, a function from the parameter to the record.
+        The record of the loss. For a loss with a parameter, a function from the value of the
+        parameter to the record.
     parameter : Parameter, optional
-        The parameter, named "q" (comp-sum) or "rho" (constrained). Estimators pass their argument
-        of the same name.
+        Parameter of the loss, named "q" (comp-sum) or "rho" (constrained). Estimators pass their
+        argument of the same name.
     replace : bool, default=False
-        Whether the loss may take the place of a registered one, for example in a notebook.
+        Whether to replace a registered loss of the same name, for example in a notebook.
 
     Raises
     ------
     TypeError
-        If `loss` is neither a record nor, with `parameter`, a function that returns one.
+        If `loss` is neither a record without `parameter` nor a function with `parameter`.
     ValueError
-        If the name is taken, or the parameter is not the family's.
+        If the name is registered, or the parameter has the name of the other family.
 
     Examples
     --------
@@ -78,13 +80,15 @@ def register_loss(
     """
     if isinstance(loss, SurrogateLoss):
         if parameter is not None:
-            raise TypeError("a loss with a parameter is a function from it to a SurrogateLoss")
+            raise TypeError(
+                "parameter= needs a function that returns a SurrogateLoss; got a SurrogateLoss"
+            )
         entry = LossEntry(loss.name, loss.family, None, lambda _: loss)
     else:
         if parameter is None or not callable(loss):
             raise TypeError(
-                f"loss must be a SurrogateLoss, or a function that returns one and parameter=; "
-                f"got {loss!r}"
+                f"loss must be a SurrogateLoss, or a function that returns one together with "
+                f"parameter=; got {loss!r}"
             )
         record = loss(parameter.default)
         entry = LossEntry(record.name, record.family, parameter, loss)
@@ -94,7 +98,7 @@ def register_loss(
                 f"the parameter of a {record.family!r} loss is {expected!r}; got {parameter.name!r}"
             )
     if entry.name in _ENTRIES and not replace:
-        raise ValueError(f"loss {entry.name!r} is registered; choose another name, or replace=True")
+        raise ValueError(f"loss {entry.name!r} is registered; use another name, or replace=True")
     _ENTRIES[entry.name] = entry
 
 
@@ -109,7 +113,7 @@ def unregister_loss(name: str) -> None:
     Raises
     ------
     ValueError
-        If there is no loss of that name.
+        If no loss has this name.
     """
     del _ENTRIES[check_choice(name, "loss", loss_names())]
 
@@ -120,7 +124,7 @@ def loss_names(family: str | None = None) -> tuple[str, ...]:
     Parameters
     ----------
     family : {"comp_sum", "constrained"}, optional
-        Only the losses of this family.
+        Family of the losses. By default, all losses are included.
 
     Returns
     -------
@@ -133,11 +137,11 @@ def loss_names(family: str | None = None) -> tuple[str, ...]:
     ('constrained_exp', 'squared_hinge', 'hinge', 'margin')
     """
     families = FAMILIES if family is None else (check_choice(family, "family", FAMILIES),)
-    return tuple(e.name for one in families for e in _ENTRIES.values() if e.family == one)
+    return tuple(e.name for f in families for e in _ENTRIES.values() if e.family == f)
 
 
 def loss_entry(name: str, family: str | None = None) -> LossEntry:
-    """Return the entry of a loss; raise an error that lists the known names."""
+    """Return the entry of a loss. The error for an unknown name lists the known ones."""
     return _ENTRIES[check_choice(name, "loss", loss_names(family))]
 
 
@@ -156,12 +160,12 @@ def get_loss(name: str, *, q: float = 0.7, rho: float = 1.0) -> SurrogateLoss:
     Returns
     -------
     SurrogateLoss
-        The record at this value of the parameter.
+        The record for this value of the parameter.
 
     Raises
     ------
     ValueError
-        If there is no loss of that name, or its parameter is out of range.
+        If no loss has this name, or its parameter is out of range.
 
     Examples
     --------

@@ -19,7 +19,7 @@ def _infimum(v: NDArray[np.float64]) -> float:
 
 
 def _pooled_regret(costs: PooledCosts) -> Tensor:
-    # n (prod v~)^(1/n) - n (prod v)^(1/n), by the logarithm of the ratio of the products.
+    # n (prod v~)^(1/n) - n (prod v)^(1/n), from the logarithm of the ratio of the products.
     pooled, n, small = costs.pooled, costs.n, costs.small
     ratio = pooled.block_sum(log_gap(costs.excess, pooled.log_ratio)) / n
     mean = torch.where(pooled.present, pooled.after, 0).sum(dim=1) / n
@@ -34,7 +34,7 @@ CONSTRAINED_EXP = SurrogateLoss(
     bounded_gradient=False,
     exponential=True,
     infimum=_infimum,
-    # A centred score is at most 2 largest (n - 1) / n.
+    # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * exp_or_inf(2 * largest * (n - 1) / n),
     lipschitz=lambda n, largest: math.sqrt(n - 1) * exp_or_inf(2 * largest * (n - 1) / n),
     cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),

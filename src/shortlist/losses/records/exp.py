@@ -20,7 +20,7 @@ def _infimum(w: NDArray[np.float64]) -> float:
 
 
 def _psi(t: float, n: int) -> float:
-    # 1 - sqrt(1 - t^2), without the cancellation at a small t.
+    # This form of 1 - sqrt(1 - t^2) does not cancel for small t.
     return t * t / (1 + math.sqrt((1 - t) * (1 + t)))
 
 
@@ -30,7 +30,7 @@ def _log_psi(log_t: Tensor, n: Tensor) -> Tensor:
 
 
 def _pooled_regret(pooled: Pooled) -> Tensor:
-    # (sum sqrt w~)^2 - (sum sqrt w)^2, by the difference of the sums of roots.
+    # (sum sqrt w~)^2 - (sum sqrt w)^2, from the difference of the sums of roots.
     roots = torch.expm1(pooled.log_ratio / 2)
     gap = pooled.log_mean[:, 0] / 2 + (pooled.block_sum(roots.square()) / 2).log()
     sums = [(log_w / 2).logsumexp(dim=1) for log_w in (pooled.before, pooled.after)]

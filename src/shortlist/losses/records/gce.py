@@ -16,7 +16,7 @@ from shortlist.losses.record import Bound, SurrogateLoss
 
 
 def gce(q: float) -> SurrogateLoss:
-    """Return the record of the generalized cross-entropy: "log" as q -> 0, "mae" as q -> 1."""
+    """Return the record of the generalized cross-entropy with exponent q."""
     a = 1 / (1 - q)
 
     def infimum(w: NDArray[np.float64]) -> float:
@@ -31,7 +31,7 @@ def gce(q: float) -> SurrogateLoss:
         t = log_t.exp()
         up, down = torch.log1p(t), torch.log1p(-t.clamp(max=1 - 1e-16))
         mean = (power_gap(t, up, a) + power_gap(-t, down, a)) / 2
-        leading = math.log(a * (a - 1) / 2) + 2 * log_t  # Where t^2 would underflow.
+        leading = math.log(a * (a - 1) / 2) + 2 * log_t  # Replaces the mean where t^2 underflows.
         log_mean = torch.where(t < 1e-100, leading, mean.clamp(min=1e-300).log())
         return log_root_gap(log_mean, a) - q * n.log() - math.log(q)
 
@@ -61,7 +61,7 @@ def gce(q: float) -> SurrogateLoss:
             "k psi^-1(R)",
             inverse,
             log_psi,
-            # The paper has sqrt(2 n^q R) here; its psi gives the factor sqrt(1 - q) as well.
+            # The paper states sqrt(2 n^q R), but its psi also gives the factor sqrt(1 - q).
             rate=lambda n: (math.sqrt(2 * (1 - q) * n**q), 0.5),
             holds=q <= 0.5,
         ),
@@ -71,7 +71,7 @@ def gce(q: float) -> SurrogateLoss:
 
 
 def _top_k_bound(q: float) -> Bound:
-    """Return the bound that holds: a square root for q <= 1/2, slower above."""
+    """Return a bound that holds for every k. For q <= 1/2 it is of the order sqrt(R)."""
     a = 1 / (1 - q)
     if q <= 0.5:
         constant = math.sqrt((1 - q) * 2**a)
@@ -86,8 +86,8 @@ def _log_mean_power(t: float, q: float) -> float:
     """Return `log(((1 + t)^a + (1 - t)^a) / 2)`, precise where it is close to zero."""
     a, beyond_one = 1 / (1 - q), q / (1 - q)
     if a * t > 30:
-        return a * math.log1p(t) - math.log(2)  # The other power is below rounding.
-    if a * t < 0.1:  # All even powers of t, until they no longer count.
+        return a * math.log1p(t) - math.log(2)  # (1 - t)^a is negligible.
+    if a * t < 0.1:  # Sum the series in t^2 until its terms are negligible.
         term = total = a * beyond_one / 2 * t * t
         for j in range(1, 10):
             term *= (a - 2 * j) * (a - 2 * j - 1) / ((2 * j + 1) * (2 * j + 2)) * t * t

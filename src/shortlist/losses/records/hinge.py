@@ -12,11 +12,11 @@ HINGE = SurrogateLoss(
     phi=lambda r: (1 + r).clamp(min=0),
     bounded_gradient=True,
     infimum=lambda v: len(v) * float(v.min()),
-    # A centred score is at most 2 largest (n - 1) / n.
+    # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * (1 + 2 * largest * (n - 1) / n),
     lipschitz=lambda n, largest: math.sqrt(n - 1),
     cost_sensitive_bound=Bound.power("R", lambda n, m: 1.0, lambda n: 1.0),
     published_top_k_bound=Bound.power("k R", lambda n, m: 1.0, lambda n: 1.0, holds=False),
     top_k_bound=NO_BOUND,
-    pooled_regret=lambda costs: costs.n.log() + costs.log_rise_of_least(),
+    pooled_regret=lambda costs: costs.n.log() + costs.log_increase_of_min(),
 )

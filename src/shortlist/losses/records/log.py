@@ -54,7 +54,7 @@ LOG = SurrogateLoss(
     psi=_psi,
     psi_inverse=_inverse,
     largest_value=lambda n, largest: float(np.logaddexp(0.0, math.log(n - 1) + 2 * largest)),
-    # The gradient of a comp-sum loss is f(S_y) (S - e_y): its norm is at most sqrt(2) f(S_y).
+    # The gradient of a comp-sum loss is f(S_y) (S - e_y), with a norm of at most sqrt(2) f(S_y).
     lipschitz=lambda n, largest: math.sqrt(2),
     cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
     published_top_k_bound=Bound.of_psi("k psi^-1(R)", _inverse, _log_psi, _rate),

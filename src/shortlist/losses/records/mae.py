@@ -17,7 +17,7 @@ def _psi(t: float, n: int) -> float:
 
 
 def _pooled_regret(pooled: Pooled) -> Tensor:
-    return log_difference(pooled.before.amax(dim=1), pooled.largest_after())
+    return log_difference(pooled.before.amax(dim=1), pooled.log_max_after())
 
 
 _inverse = inverse_psi(_psi, lambda regret, n: n * regret)

@@ -12,7 +12,7 @@ def margin(rho: float) -> SurrogateLoss:
     return SurrogateLoss(
         name="margin",
         family="constrained",
-        # The slope of clamp at its ends is 1, so that training can start at r = 0.
+        # The gradient of `clamp` at its ends is 1, so that training can start at r = 0.
         phi=lambda r: (1 + r / rho).clamp(min=0, max=1),
         bounded_gradient=True,
         infimum=lambda v: float(v.min()),
@@ -21,7 +21,7 @@ def margin(rho: float) -> SurrogateLoss:
         cost_sensitive_bound=Bound.power("R", lambda n, m: 1.0, lambda n: 1.0),
         published_top_k_bound=Bound.power("k R", lambda n, m: 1.0, lambda n: 1.0, holds=False),
         top_k_bound=NO_BOUND,
-        # The loss is not convex, so nothing is pooled: the label with the highest score has a
-        # centred score of at least zero and pays in full.
+        # The loss is not convex, so that pooling does not apply. The label with the highest score
+        # has a centered score of at least zero, where phi has its largest value, 1.
         pooled_regret=lambda costs: costs.log_excess_of_chosen(),
     )

@@ -33,7 +33,7 @@ SQUARED_HINGE = SurrogateLoss(
     phi=lambda r: (1 + r).clamp(min=0).square(),
     bounded_gradient=False,
     infimum=_infimum,
-    # A centred score is at most 2 largest (n - 1) / n.
+    # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * (1 + 2 * largest * (n - 1) / n) ** 2,
     lipschitz=lambda n, largest: math.sqrt(n - 1) * 2 * (1 + 2 * largest * (n - 1) / n),
     cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
