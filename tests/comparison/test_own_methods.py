@@ -1,19 +1,18 @@
-"""Comparisons and reports accept scores and set predictors that are defined outside the package."""
+"""Comparisons and reports accept scores and predictors that are defined outside the package."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from drawn import draw
 from numpy.typing import NDArray
+from synthetic import draw
 
 import shortlist as sl
 from shortlist.conformal import RAPS, ClassConditional, ConformityScore
@@ -22,7 +21,7 @@ from shortlist.html_report.prose import guarantee_basis
 
 
 class Odds(ConformityScore):
-    """The odds of each label against the first one: a conformity score of a user."""
+    """Score a label by its odds against the first label of the ranking."""
 
     def __init__(self, power: float = 1.0) -> None:
         self.power = power
@@ -33,7 +32,7 @@ class Odds(ConformityScore):
 
 
 class AtLeast(sl.SetPredictor):
-    """All labels with at least some probability: a set predictor of a user, with a guarantee."""
+    """Predict all labels with at least a minimum probability, with a guarantee."""
 
     def __init__(self, minimum: float = 0.1, score_type: str = "proba") -> None:
         self.minimum = minimum
@@ -46,14 +45,14 @@ class AtLeast(sl.SetPredictor):
 
     def calibrate(self, scores: Any, y: Any, features: Any = None) -> AtLeast:
         ranking, index = self._validate_labelled(scores, y)
-        self.levels_ = np.sort(_own(ranking, index))
+        self.levels_ = np.sort(_label_levels(ranking, index))
         return self
 
     @property
     def n_calibration(self) -> int:
         return len(getattr(self, "levels_", []))
 
-    def _sets(self, ranking: sl.Ranking, threshold: float, **given: Any) -> sl.PredictionSets:
+    def _sets(self, ranking: sl.Ranking, threshold: float) -> sl.PredictionSets:
         p = np.asarray(ranking.scores_of(slice(None)))
         labels = [np.flatnonzero(row >= min(threshold, row.max())).tolist() for row in p]
         return sl.PredictionSets.from_lists(labels, n_classes=ranking.n_classes)
@@ -77,14 +76,14 @@ class AtLeast(sl.SetPredictor):
         return sl.Frontier(accuracy, size, minima, "minimum", "at least")
 
 
-def _own(ranking: sl.Ranking, index: torch.Tensor) -> NDArray[np.float64]:
-    """Return the probability of each row's label; infinity if it is the first."""
+def _label_levels(ranking: sl.Ranking, index: torch.Tensor) -> NDArray[np.float64]:
+    """Return the probability of each row's label, or infinity if it is the row's maximum."""
     p = np.asarray(ranking.scores_of(slice(None)))
-    own = p[np.arange(len(p)), index.numpy()]
-    return np.where(own >= p.max(axis=1), np.inf, own)
+    label_p = p[np.arange(len(p)), index.numpy()]
+    return np.where(label_p >= p.max(axis=1), np.inf, label_p)
 
 
-def proba(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def draw_proba(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     scores, y = draw(n, n=6, seed=seed)
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     return p / p.sum(axis=1, keepdims=True), y
@@ -98,30 +97,29 @@ METHODS: dict[str, sl.SetPredictor] = {
 }
 
 
-@cache
-def compared() -> sl.Comparison:
-    test = (*proba(500, 2), None)
-    return sl.compare(*proba(1200, 1), test=test, methods=METHODS, accuracies=[0.8, 0.9])
+@pytest.fixture(scope="module")
+def comparison() -> sl.Comparison:
+    test = (*draw_proba(500, 2), None)
+    return sl.compare(*draw_proba(1200, 1), test=test, methods=METHODS, accuracies=[0.8, 0.9])
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_measurements_of_own_methods_are_those_of_predict_set(name: str) -> None:
-    comparison = compared()
-    scores, y = proba(500, 2)
+def test_measurements_are_those_of_predict_set(name: str, comparison: sl.Comparison) -> None:
+    scores, y = draw_proba(500, 2)
     for accuracy in comparison.accuracies:
-        one = comparison.at(name, accuracy)
+        measurement = comparison.at(name, accuracy)
         model: Any = comparison._fitted[name].models[accuracy]
         sets = model.predict_set(scores, accuracy=accuracy)
-        assert one.guaranteed_accuracy == sets.accuracy(y)
-        assert one.guaranteed_size == sets.mean_size
+        assert measurement.guaranteed_accuracy == sets.accuracy(y)
+        assert measurement.guaranteed_size == sets.mean_size
         error = math.sqrt(accuracy * (1 - accuracy) * (1 / 300 + 1 / 500))
-        assert one.guaranteed_accuracy > accuracy - 4 * error
-        assert 1 <= one.size < 6
+        assert measurement.guaranteed_accuracy > accuracy - 4 * error
+        assert 1 <= measurement.size < 6
     assert name in repr(comparison)
 
 
-def test_a_score_inside_a_predictor_is_tuned_for_each_accuracy() -> None:
-    models = compared()._fitted["RAPS"].models
+def test_a_score_inside_a_predictor_is_tuned_for_each_accuracy(comparison: sl.Comparison) -> None:
+    models = comparison._fitted["RAPS"].models
     assert models[0.8] is not models[0.9]
     for accuracy, model in models.items():
         assert model.get_params()["score__accuracy"] == accuracy
@@ -129,15 +127,15 @@ def test_a_score_inside_a_predictor_is_tuned_for_each_accuracy() -> None:
     assert not sl.ConformalPredictor(RAPS(penalty=0.1, k_reg=2)).is_tuned
 
 
-def test_a_report_shows_own_methods() -> None:
-    content = make_content(compared())
+def test_a_report_shows_own_methods(comparison: sl.Comparison) -> None:
+    content = make_content(comparison)
     basis = {method.name: guarantee_basis(method.guarantee) for method in content.methods}
     assert basis["odds"] == "by 300 calibration rows"
     assert basis["odds by class"] == "for each class by 300 calibration rows"
-    start, y = content.start, proba(500, 2)[1]
+    start, y = content.start, draw_proba(500, 2)[1]
     for method in content.methods:
-        model: Any = compared()._fitted[method.name].model(content.accuracies[start])
-        sets = model.predict_set(proba(500, 2)[0], accuracy=content.accuracies[start])
+        model: Any = comparison._fitted[method.name].model(content.accuracies[start])
+        sets = model.predict_set(draw_proba(500, 2)[0], accuracy=content.accuracies[start])
         point = method.points[method.at[start]]
         assert point.guaranteed
         assert (point.hits, point.labels) == (sets.contains(y).sum(), sets.sizes.sum())
@@ -145,14 +143,16 @@ def test_a_report_shows_own_methods() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_one_fitted_model_of_the_user_reports_and_plots(name: str, tmp_path: Path) -> None:
-    model: Any = compared().models[name]
-    scores, y = proba(500, 2)
+def test_a_fitted_model_reports_and_plots(
+    name: str, comparison: sl.Comparison, tmp_path: Path
+) -> None:
+    model: Any = comparison.models[name]
+    scores, y = draw_proba(500, 2)
     path = model.report(scores, y, path=tmp_path / "report.html")
     source = path.read_text(encoding="utf-8")
-    found = re.search(r'id="data">(.*?)</script>', source, flags=re.S)
-    assert found is not None
-    first, reference = json.loads(found[1])["methods"]
+    match = re.search(r'id="data">(.*?)</script>', source, flags=re.S)
+    assert match is not None
+    first, reference = json.loads(match[1])["methods"]
     assert reference["name"] == "sets of one size"
     assert first["name"] in ("Odds", "raps", "at least")
     assert any(point["guaranteed"] for point in first["points"])
@@ -161,10 +161,10 @@ def test_one_fitted_model_of_the_user_reports_and_plots(name: str, tmp_path: Pat
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), expected)
 
 
-def test_a_predictor_that_hides_its_calibration_is_refused() -> None:
-    class Forgetful(AtLeast):
+def test_calibrate_must_change_n_calibration() -> None:
+    class NoCount(AtLeast):
         n_calibration = 0  # type: ignore[assignment]
 
-    message = "Forgetful.n_calibration is 0 after calibrate; override"
+    message = "NoCount.n_calibration is 0 after calibrate; override"
     with pytest.raises(ValueError, match=message):
-        sl.compare(*proba(100, 1), methods={"forgetful": Forgetful()})
+        sl.compare(*draw_proba(100, 1), methods={"no count": NoCount()})
