@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from drawn import draw
 from sklearn.linear_model import LogisticRegression
+from synthetic import draw
 
 import shortlist as sl
 
@@ -170,7 +170,7 @@ def test_a_class_without_calibration_rows_is_guaranteed_nothing() -> None:
     model = sl.SplitConformal("lac", by="class").fit(P[FIT][some], Y[FIT][some])
     with pytest.warns(UserWarning, match="share one threshold"):
         guarantee = str(model.predict_set(P[NEW], accuracy=0.7).guarantee)
-    assert guarantee.endswith("; nothing for 3, of which there is no calibration row")
+    assert guarantee.endswith("; nothing is guaranteed for 3 (no calibration rows)")
 
 
 # Scores that are not what they seem
@@ -178,7 +178,7 @@ def test_a_class_without_calibration_rows_is_guaranteed_nothing() -> None:
 
 @pytest.mark.parametrize("scores", [P.round(2), np.clip(P, 0.01, 0.99)])
 def test_what_is_almost_a_probability_is_remarked_upon(scores: np.ndarray) -> None:
-    with pytest.warns(UserWarning, match='rows sum to .* say score_type="proba"'):
+    with pytest.warns(UserWarning, match='rows sum to .* set score_type="proba"'):
         assert sl.SplitConformal("lac").fit(scores, Y).score_type_ == "logits"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

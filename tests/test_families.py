@@ -198,7 +198,7 @@ def test_short_candidates_are_listed_to_their_end():
     assert family.sizes(ranking).tolist() == [[1, 2, 3], [1, 1, 1]]
     assert family.hits(ranking, [0, 4]).tolist() == [[False, False, True], [False] * 3]
     assert chosen(family, ranking, 2) == [[3, 1, 0], [2]]
-    with pytest.raises(ValueError, match="size 4, but the ranking lists only 3 labels a row"):
+    with pytest.raises(ValueError, match="size 4, but only 3 labels of a row are ranked"):
         family.check(ranking)
 
 
@@ -219,7 +219,7 @@ def test_short_candidates_are_listed_to_their_end():
         (lambda: TopK([1, 9]).hits(np.ones((2, 4)), [0, 1]), "size 9, but there are only 4"),
         (
             lambda: TopK([1, 3]).sizes(Ranking.from_scores(np.ones((2, 4)), depth=2)),
-            "size 3, but the ranking lists only 2 labels a row",
+            "size 3, but only 2 labels of a row are ranked",
         ),
     ],
 )

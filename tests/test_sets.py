@@ -120,7 +120,7 @@ def test_prefixes_of_candidates_are_named():
     ("sizes", "said"),
     [
         ([1, 2], "row 1 lists only 1"),
-        ([3, 1], "a set of 3 labels is asked for, but the ranking lists only 2 labels a row"),
+        ([3, 1], "a set of 3 labels is asked for, but only 2 labels of a row are ranked"),
         ([5, 1], "a set of 5 labels is asked for, but there are only 4 classes"),
         ([1, -2], "sizes must not be negative; got -2"),
         ([1.5, 1.0], "sizes must be integers; got torch.float64"),

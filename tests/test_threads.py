@@ -65,7 +65,7 @@ def test_sets_that_are_still_to_be_cut_can_be_copied():
         assert ways(uncut[0]).labels() == right[0].labels()
 
 
-def test_a_ranking_that_is_listed_to_several_depths_at_once():
+def test_a_ranking_that_is_top_to_several_depths_at_once():
     scores = NEW.posterior.astype(np.float64)
     whole = sl.Ranking.from_scores(scores).top(20)
     for _ in range(30):
@@ -91,23 +91,23 @@ def test_a_shallow_listing_does_not_take_the_place_of_a_deep_one(monkeypatch):
 
     monkeypatch.setattr(sl.Ranking, "_top_block", overtaken)
     assert ranking.top(3)[0].shape[1] == 3
-    listed = ranking._listed[0].shape[1]
+    listed = ranking._top[0].shape[1]
     assert listed == 20
 
 
-def test_rows_of_a_ranking_that_is_listed_meanwhile(monkeypatch):
+def test_rows_of_a_ranking_that_is_top_meanwhile(monkeypatch):
     """Labels and scores are taken from one and the same listing."""
     ranking = sl.Ranking.from_scores(NEW.posterior)
     deep = sl.Ranking.from_scores(NEW.posterior).top(20)
 
     class Overtaken(tuple):
         def __getitem__(self, at):
-            ranking._listed = deep
+            ranking._top = deep
             return super().__getitem__(at)
 
-    ranking._listed = Overtaken(ranking.top(3))
+    ranking._top = Overtaken(ranking.top(3))
     some = ranking[[1, 2]]
-    assert some._listed[0].shape == some._listed[1].shape
+    assert some._top[0].shape == some._top[1].shape
 
 
 def test_what_is_computed_once_takes_no_lock():

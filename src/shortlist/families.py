@@ -20,7 +20,7 @@ from shortlist._utils.blocks import row_blocks
 from shortlist._utils.validation import check_count
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType
+from shortlist.ranking.score_types import ScoreType
 from shortlist.sets import PredictionSets, check_distinct
 
 
@@ -91,7 +91,7 @@ class Family(ABC):
         """Raise if the family does not fit the ranking. Asked at fit, and of dense scores: later
         batches of candidates may be shorter, and are then listed to their end."""
 
-    def fitted(self, ranking: Ranking, index: Tensor, kind: ScoreType) -> Family:
+    def fit(self, ranking: Ranking, index: Tensor, kind: ScoreType) -> Family:
         """The family as a selector uses it that is fitted on these rows: itself, unless its
         members depend on data and have not met any."""
         return self
@@ -168,17 +168,17 @@ class TopK(Family):
         return min(self.k[-1], depth)
 
     def is_exhaustive(self, ranking: Ranking) -> bool:
-        return ranking.is_whole and self.k[-1] == ranking.n_classes
+        return ranking.is_complete and self.k[-1] == ranking.n_classes
 
     def onnx_sizes(self, rows: Any) -> Any:
-        sizes, listed = np.array(self.k, dtype=np.int64), rows.listed()
+        sizes, listed = np.array(self.k, dtype=np.int64), rows.lengths()
         return sizes if listed is None else rows.minimum(sizes[None], listed)
 
     def sizes_of(self, ranking: Ranking) -> Tensor:
         k = torch.tensor(self.k, dtype=torch.int32, device=ranking.device)
         if ranking.is_dense:
             return k.expand(len(ranking), -1)
-        return torch.minimum(k, ranking.listed()[:, None])
+        return torch.minimum(k, ranking.lengths()[:, None])
 
     def __repr__(self) -> str:
         dense = self.k == list(range(1, len(self.k) + 1)) and len(self.k) > 8

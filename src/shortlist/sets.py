@@ -101,7 +101,7 @@ class PredictionSets:
             raise ValueError(f"sizes must not be negative; got {int(lengths.min())}")
         longest = int(lengths.max())
         ranking.check_depth(longest, f"a set of {longest} labels is asked for")
-        listed = ranking.listed()
+        listed = ranking.lengths()
         if bool((lengths > listed).any()):
             row = int((lengths > listed).nonzero()[0])
             raise ValueError(

@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from drawn import as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registered import NAMES
+from registered_scores import NAMES
 from sklearn.base import clone
+from synthetic import as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
 from shortlist.conformal.quantiles import UnreachableError
@@ -60,10 +60,10 @@ def test_exact_ties_of_conformal_sets(name):
 
 def test_conformal_sets_of_candidates():
     scores, y = draw(300, 15, seed=3)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=5))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=5))
     family = sl.Conformal("lac", [0.3, 0.6]).calibrate(ranking, y)
     sizes = family.sizes(ranking)
-    assert (sizes <= ranking.listed().numpy()[:, None]).all()
+    assert (sizes <= ranking.lengths().numpy()[:, None]).all()
     assert (family.hits(ranking, y).mean(axis=0) >= [0.3, 0.6]).all()
     with pytest.raises(UnreachableError, match="not among the candidates"):
         sl.Conformal("lac", [0.3, 0.99]).calibrate(ranking, y)
@@ -181,7 +181,7 @@ def test_mean_sizes_by_brute_force(n, rows, seed, data):
 
 @pytest.mark.parametrize("rows", [10, 997])
 def test_without_ties_the_mean_size_is_met_to_one_label(rows):
-    p = as_kind(draw(rows, seed=7)[0], "proba")
+    p = as_score_type(draw(rows, seed=7)[0], "proba")
     mean_sizes = [1.0, 1.1, 1.7, 2.3, 4.9, 8.0]
     sizes = sl.DenisHebiri(mean_sizes).calibrate(p).sizes(p)
     for total, mean_size in zip(sizes.sum(axis=0), mean_sizes, strict=True):
@@ -195,15 +195,17 @@ def test_rows_that_are_all_alike_come_in_together():
 
 
 def test_mean_sizes_of_candidates():
-    scores = as_kind(draw(500, 15, seed=8)[0], "proba")
+    scores = as_score_type(draw(500, 15, seed=8)[0], "proba")
     ranking = sl.Ranking.from_candidates(**ragged(scores, depth=6))
     family = sl.DenisHebiri([1.5, 2.0, 6.0]).calibrate(ranking)
     means = family.sizes(ranking).mean(axis=0)
-    assert means.tolist() == pytest.approx([1.5, 2.0, ranking.listed().numpy().mean()], abs=1 / 500)
+    assert means.tolist() == pytest.approx(
+        [1.5, 2.0, ranking.lengths().numpy().mean()], abs=1 / 500
+    )
 
 
 def test_new_rows_have_about_the_mean_size():
-    p = as_kind(draw(8000, seed=9)[0], "proba")
+    p = as_score_type(draw(8000, seed=9)[0], "proba")
     family = sl.DenisHebiri([1.5, 3.0]).calibrate(p[:4000])
     assert family.sizes(p[4000:]).mean(axis=0) == pytest.approx([1.5, 3.0], rel=0.05)
     # The same sets are asked of SplitConformal by mean_size.

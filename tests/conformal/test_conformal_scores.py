@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registered import VARIANTS, brute, make_score
+from registered_scores import VARIANTS, brute, make_score
 from scipy.stats import kstest
+from synthetic import SCORE_TYPES, as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
 from shortlist.conformal.scores.probability import row_noise
@@ -30,7 +30,7 @@ def probabilities(row: list[float], kind: str, scale: float) -> list[float]:
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 @given(
-    st.sampled_from(KINDS),
+    st.sampled_from(SCORE_TYPES),
     st.sampled_from([1.0, 0.5, 1.75]),
     st.integers(2, 9),
     st.sampled_from([0.0, 0.01, 0.3]),
@@ -39,7 +39,7 @@ def probabilities(row: list[float], kind: str, scale: float) -> list[float]:
 )
 @settings(max_examples=30, deadline=None)
 def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_reg, seed):
-    scores = as_kind(draw(3, n, seed=seed)[0], kind)
+    scores = as_score_type(draw(3, n, seed=seed)[0], kind)
     ranking = Ranking.from_scores(scores).with_scale(kind, scale)
     score = make_score(name, penalty, k_reg, randomized, seed)
     u = row_noise(ranking, seed).tolist() if randomized else [1.0] * 3
@@ -57,11 +57,11 @@ def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_re
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_formulas_for_candidates(name, randomized, kind):
     """The labels that a list leaves out are none of its probabilities."""
-    scores = as_kind(draw(20, 12, seed=1)[0], kind)
+    scores = as_score_type(draw(20, 12, seed=1)[0], kind)
     ranking = Ranking.from_candidates(**ragged(scores, depth=5), score_type=kind)
     got = make_score(name, 0.1, 2, randomized, seed=3).levels(ranking)
     u = row_noise(ranking, 3).tolist() if randomized else [1.0] * 20
-    for row, levels, u_row, listed in zip(scores.tolist(), got, u, ranking.listed(), strict=True):
+    for row, levels, u_row, listed in zip(scores.tolist(), got, u, ranking.lengths(), strict=True):
         p = sorted(math.exp(v) if kind == "log_proba" else v for v in row)[::-1][: int(listed)]
         if len(p) == 1 and name == "margin":
             p.append(0.0)
@@ -72,8 +72,8 @@ def test_formulas_for_candidates(name, randomized, kind):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
-    for scores in (in_64ths(200, 9, seed=0)[0], as_kind(draw(200, 40)[0], "proba")):
-        for kind in KINDS:
+    for scores in (in_64ths(200, 9, seed=0)[0], as_score_type(draw(200, 40)[0], "proba")):
+        for kind in SCORE_TYPES:
             given_ = np.log(np.maximum(scores, 1e-6)) if kind != "proba" else scores
             for scale in (1.0, 0.3):
                 score = make_score(name, 0.05, 2, randomized)
@@ -84,7 +84,7 @@ def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtype):
     """Exactly the same bits, also where scores tie, and whatever the longest list is."""
@@ -97,7 +97,9 @@ def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtyp
         return Ranking.from_candidates(**rows).with_scale(kind, 0.7)
 
     tied = np.maximum(in_64ths(15, 37, seed=2)[0], 2**-10)
-    scores = np.concatenate([as_kind(draw(15, 37)[0], kind), tied if kind == "proba" else tied - 2])
+    scores = np.concatenate(
+        [as_score_type(draw(15, 37)[0], kind), tied if kind == "proba" else tied - 2]
+    )
     scores = scores.astype(dtype)
     together = score.levels(dense(scores))
     for i in range(len(scores)):

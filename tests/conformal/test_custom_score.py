@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 import torch
-from drawn import as_kind, draw
 from sklearn.base import clone
+from synthetic import as_score_type, draw
 
 import shortlist as sl
 from shortlist.conformal import (
+    CALIBRATORS,
     SCORES,
     Calibrator,
     ConformityScore,
@@ -20,7 +21,6 @@ from shortlist.conformal import (
     register_calibrator,
     register_score,
 )
-from shortlist.conformal.calibrators import REGISTERED_CALIBRATORS
 
 
 class Entropic(ConformityScore):
@@ -56,9 +56,9 @@ DATA, Y = draw(4000, 8, seed=1)
 
 @pytest.fixture
 def registered():  # type: ignore[no-untyped-def]
-    before = dict(SCORES), dict(REGISTERED_CALIBRATORS)
+    before = dict(SCORES), dict(CALIBRATORS)
     yield
-    for registry, kept in zip((SCORES, REGISTERED_CALIBRATORS), before, strict=True):
+    for registry, kept in zip((SCORES, CALIBRATORS), before, strict=True):
         registry.clear()
         registry.update(kept)
 
@@ -164,6 +164,8 @@ def test_a_registered_score_can_be_saved_and_named(tmp_path, registered, score):
 class Cautious(Calibrator):
     """One rank lower than the exact one."""
 
+    name = "cautious"
+
     def threshold(self, accuracy, delta=None):  # type: ignore[no-untyped-def]
         rank = quantile_rank(len(self.levels_), accuracy, delta)
         value = torch.tensor(np.sort(self.levels_)[rank - 2], dtype=torch.float64)
@@ -171,7 +173,7 @@ class Cautious(Calibrator):
 
 
 def test_a_calibrator_of_ones_own(tmp_path, registered):
-    scores = as_kind(DATA, "proba")
+    scores = as_score_type(DATA, "proba")
     plain = sl.SplitConformal("aps", temperature=None).fit(scores[:500], Y[:500])
     model = sl.ConformalPredictor(sl.conformal.APS(), Cautious(), temperature=None)
     model.fit(scores[:500], Y[:500])

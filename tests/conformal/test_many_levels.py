@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registered import NAMES, RANDOMIZED, make_score
+from registered_scores import NAMES, RANDOMIZED, make_score
 from sklearn.base import clone
 
 import shortlist as sl

@@ -6,8 +6,8 @@ import warnings
 from functools import cache
 
 import numpy as np
-from drawn import draw
 from numpy.typing import NDArray
+from synthetic import draw
 
 import shortlist as sl
 

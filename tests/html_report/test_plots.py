@@ -5,10 +5,10 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pytest
-from drawn import draw
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import betabinom, binom
+from synthetic import draw
 
 import shortlist as sl
 from shortlist.conformal.quantiles import UnreachableError

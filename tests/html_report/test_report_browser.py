@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from devtools import Tab, browser, find_browser
-from drawn import draw
 from reported import HOSTILE, compared
+from synthetic import draw
 
 import shortlist as sl
 from shortlist.html_report.content import Content, make_content

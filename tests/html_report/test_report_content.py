@@ -11,11 +11,11 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
-from drawn import draw, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reported import HOSTILE, NAMES, N, compared, plain, rows
+from synthetic import draw, ragged
 
 import shortlist as sl
 from shortlist.conformal.quantiles import UnreachableError

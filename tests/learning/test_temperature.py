@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from drawn import KINDS, as_kind, draw, ragged
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+from synthetic import SCORE_TYPES, as_score_type, draw, ragged
 
 import shortlist as sl
 from shortlist.learning import temperature as module
@@ -27,11 +27,11 @@ def minimised(logs: NDArray, target: NDArray) -> float:
     return math.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("temperature", [0.1, 0.7, 1.0, 2.5, 20.0])
 def test_the_temperature_is_the_minimisers_and_the_true_one(temperature, kind):
     scores, y = draw(4000, seed=1)
-    scores = as_kind(temperature * scores, kind)
+    scores = as_score_type(temperature * scores, kind)
     if kind == "proba":
         scores = np.maximum(scores, math.exp(-30))  # where the logarithm is floored
     if kind == "log_proba":
@@ -66,7 +66,7 @@ def test_logits_of_any_range(spread):
 def test_candidates_have_one_more_label(kind):
     scores, y = draw(2000, 12, seed=4)
     # A model that is surer than it should be, given as lists.
-    proba = as_kind(2 * scores, "proba")
+    proba = as_score_type(2 * scores, "proba")
     lists = ragged(proba, depth=5)
     lists["scores"] = np.log(lists["scores"]) if kind == "log_proba" else lists["scores"]
     masses = np.where(

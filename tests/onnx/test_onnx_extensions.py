@@ -187,13 +187,13 @@ class OddSizes(sl.Family):
 
     def sizes_of(self, ranking):
         sizes = torch.tensor([1, 3, 5], dtype=torch.int32)
-        return sizes.minimum(ranking.listed()[:, None])
+        return sizes.minimum(ranking.lengths()[:, None])
 
     def possible_sizes(self, ranking):
         return range(1, 6)
 
     def onnx_sizes(self, rows):
-        listed = rows.listed()
+        listed = rows.lengths()
         sizes = np.array([1, 3, 5])
         return sizes if listed is None else rows.minimum(sizes[None], listed)
 

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from synthetic import SCORE_TYPES, as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
 from shortlist.conformal.quantiles import UnreachableError
@@ -55,7 +55,7 @@ def bayes(p: list[float], sets: list[list[int]], cost, weight: float) -> set[flo
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_choice_by_enumeration(family, cost, weight):
-    p, y = as_kind(draw(250, 6, seed=1)[0], "proba"), draw(250, 6, seed=1)[1]
+    p, y = as_score_type(draw(250, 6, seed=1)[0], "proba"), draw(250, 6, seed=1)[1]
     model = sl.PlugInSelector(
         FAMILIES[family], TABLE if cost == "table" else cost, weight, temperature=2.0
     ).fit(p[:200], y[:200])
@@ -99,7 +99,7 @@ def test_exact_ties_go_to_the_larger_set(n, sixtyfourths, seed):
 @settings(max_examples=60, deadline=None)
 def test_sets_grow_as_lambda_falls(family, cost, weights, seed):
     scores, y = draw(60, 6, seed=seed)
-    scores = as_kind(scores, "proba")
+    scores = as_score_type(scores, "proba")
     model = sl.PlugInSelector(FAMILIES[family], cost).fit(scores, y)
     before = None
     for weight in sorted(weights, reverse=True):
@@ -110,10 +110,10 @@ def test_sets_grow_as_lambda_falls(family, cost, weights, seed):
 
 
 @pytest.mark.parametrize("allow_empty", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 def test_with_every_size_and_linear_cost_it_is_lac(kind, allow_empty):
     scores, y = draw(1500, 9, seed=2, temperature=1.5)
-    scores = as_kind(scores, kind)
+    scores = as_score_type(scores, kind)
     settings_ = {"allow_empty": allow_empty, "temperature": 1.4}
     lac = sl.SplitConformal("lac", **settings_).fit(scores[:1000], y[:1000])
     plug = sl.PlugInSelector(calibration=0.5, **settings_).fit(scores[:100], y[:100])
@@ -141,18 +141,18 @@ def test_the_temperature_is_fitted_on_the_rows_that_do_not_calibrate():
         all_rows.predict_set(scores, accuracy=0.9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("family", [None, sl.Threshold([0.4, 0.1, -1, -3]), FAMILIES["custom"]])
 def test_candidates(family, kind):
     """Sets of what is listed; one row at a time as all at once."""
     scores, y = draw(300, 12, seed=4)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, kind), depth=5))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, kind), depth=5))
     model = sl.PlugInSelector(family, "linear", 0.05, score_type=kind)
     model.fit(ranking[:250], y[:250])
     new = ranking[250:]
     sets = model.predict_set(new)
     if model.family_.nested:
-        assert (sets.sizes <= new.listed().numpy()).all()
+        assert (sets.sizes <= new.lengths().numpy()).all()
     assert len(set(sets.sizes.tolist())) > 1
     for i in range(50):
         assert model.predict_set(new[[i]]).labels() == [sets.labels()[i]]
@@ -171,7 +171,7 @@ def test_what_a_list_leaves_out_is_no_gain():
 def test_one_row_at_a_time(family, dtype):
     scores, y = draw(300, 6, seed=5)
     scores[100:] = scores[100:].round()
-    p = as_kind(scores, "proba").astype(dtype)
+    p = as_score_type(scores, "proba").astype(dtype)
     model = sl.PlugInSelector(FAMILIES[family], "log", 0.1, score_type="proba")
     model.fit(p[:200], y[:200])
     together = model.predict_set(p[200:])

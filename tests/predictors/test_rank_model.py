@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shortlist.learning.settings import TrainingSettings
 from shortlist.predictors.shortlister.rank_model import (
-    EVERY_SIZE,
-    MORE_SIZES,
+    LARGEST_CONSECUTIVE_SIZE,
+    MAX_SPACED_SIZES,
     Buckets,
     RankModel,
     rank_inputs,
@@ -20,7 +20,7 @@ from shortlist.predictors.shortlister.rank_model import (
 )
 from shortlist.predictors.shortlister.rescoring import draw_folds
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import LEAST_LOG_PROBA, sorted_log_proba
+from shortlist.ranking.probabilities import MIN_LOG_PROBA, sorted_log_proba
 
 
 def log_probabilities(rows: int, depth: int, n_classes: int, seed: int = 0) -> Tensor:
@@ -40,8 +40,8 @@ def test_a_grid_rises_from_one_label_to_the_longest_list(depth: int) -> None:
     assert grid[0] == 1
     assert grid[-1] == depth
     assert (np.diff(grid) > 0).all()
-    assert set(range(1, min(depth, EVERY_SIZE) + 1)) <= set(grid)
-    assert len(grid) <= EVERY_SIZE + MORE_SIZES
+    assert set(range(1, min(depth, LARGEST_CONSECUTIVE_SIZE) + 1)) <= set(grid)
+    assert len(grid) <= LARGEST_CONSECUTIVE_SIZE + MAX_SPACED_SIZES
 
 
 # Buckets
@@ -155,7 +155,7 @@ def test_inputs_are_log_probabilities_tails_and_features(depth: int) -> None:
     p = log_p.exp()
     tails = torch.stack([p[:, k + 1 :].sum(dim=1).log() for k in range(depth)], dim=1)
     torch.testing.assert_close(
-        x[:, 4 + depth :], tails.clamp(LEAST_LOG_PROBA, 0).float(), rtol=1e-5, atol=1e-5
+        x[:, 4 + depth :], tails.clamp(MIN_LOG_PROBA, 0).float(), rtol=1e-5, atol=1e-5
     )
     assert torch.equal(rank_inputs(log_p, depth, None), x[:, 4:])
 

@@ -16,7 +16,8 @@ from shortlist.predictors.shortlister import rescoring as _rescoring
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
 from shortlist.predictors.shortlister.rescoring import Rescorer, combine, cross_entropy, draw_folds
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType, sorted_log_proba, target_columns
+from shortlist.ranking.probabilities import sorted_log_proba, target_columns
+from shortlist.ranking.score_types import ScoreType
 
 ONCE = TrainingSettings(
     learning_rate=0.01,
@@ -94,7 +95,7 @@ def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(rag
     model.pool = Pool()
     found = model(ranking, x)
     assert torch.equal(found.top(3)[0], ranking.top(3)[0])
-    assert torch.equal(found.listed(), ranking.listed())
+    assert torch.equal(found.lengths(), ranking.lengths())
     torch.testing.assert_close(
         sorted_log_proba(found, "log_proba", 3),
         sorted_log_proba(ranking, "proba", 3).float(),
@@ -128,7 +129,7 @@ def test_neighbours_are_some_rows_of_the_other_folds(
     listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Standardised as the networks' rows are: by all rows, whose features are no secret."""
-    monkeypatch.setattr(_neighbours, "MOST_ROWS", 100)
+    monkeypatch.setattr(_neighbours, "MAX_ROWS", 100)
     scores, y, x = data()
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     model = fit(ranking, y, x, "proba" if listed else "logits", replace(ONCE, seed=5))
@@ -253,7 +254,7 @@ def test_the_second_opinion_is_weighed_without_each_rows_own_label(listed: bool)
     ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
     model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
     assert (model.neighbours(x).argmax(dim=1) == y).double().mean() > 0.9
-    (in_sample,) = model._opinions(ranking, x, model.neighbours)
+    (in_sample,) = model._estimates(ranking, x, model.neighbours)
     assert Pool.fit(*in_sample, target_columns(ranking, y)).b > 1
     # Of lists, neighbours do know how much is left out.
     assert model.pool.b < (0.3 if listed else 0.1)

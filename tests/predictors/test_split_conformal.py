@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from drawn import KINDS, as_kind, draw, in_64ths, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from registered import VARIANTS, brute
+from registered_scores import VARIANTS, brute
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from synthetic import SCORE_TYPES, as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
 from shortlist.conformal.levels import label_levels
@@ -114,7 +114,7 @@ def test_p_values_hold_the_same_labels_as_the_sets(name, randomized, allow_empty
 
 def test_p_values_of_candidates():
     scores, y = draw(200, 12, seed=4)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=6))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=6))
     model = sl.SplitConformal("lac", **EASY, on_unreachable="all").fit(ranking[:150], y[:150])
     lost = int(np.isinf(ranking[:150].rank(y[:150])).sum())
     assert lost > 20
@@ -130,13 +130,13 @@ def test_p_values_of_candidates():
 # What may not change the sets
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_one_row_at_a_time_and_in_any_order(name, randomized, dtype, kind):
     scores, y = draw(260, 6, seed=5)
     scores[130:] = scores[130:].round()  # exact ties
-    scores = as_kind(scores, kind).astype(dtype)
+    scores = as_score_type(scores, kind).astype(dtype)
     model = sl.SplitConformal(name, randomized=randomized, accuracy=0.8, score_type=kind)
     model.fit(scores[:240], y[:240])
     new = scores[225:]
@@ -228,13 +228,15 @@ def test_the_scale_of_logits_goes_into_the_temperature(name, factor):
 @pytest.mark.parametrize("name", [name for name, randomized in VARIANTS if not randomized])
 def test_logits_probabilities_and_their_logarithms(name):
     scores, y = draw(500, seed=11, temperature=2.0)
-    models = {k: sl.SplitConformal(name).fit(as_kind(scores[:400], k), y[:400]) for k in KINDS}
-    assert [m.score_type_ for m in models.values()] == KINDS
+    models = {
+        k: sl.SplitConformal(name).fit(as_score_type(scores[:400], k), y[:400]) for k in SCORE_TYPES
+    }
+    assert [m.score_type_ for m in models.values()] == SCORE_TYPES
     first = models["logits"]
     for accuracy in LEVELS:
         expected = first.predict_set(scores[400:], accuracy=accuracy)
         for kind, model in models.items():
-            got = model.predict_set(as_kind(scores[400:], kind), accuracy=accuracy)
+            got = model.predict_set(as_score_type(scores[400:], kind), accuracy=accuracy)
             differ = where_sets_differ(expected, got)
             assert not (differ & ~near(first, scores[400:], accuracy, 1e-5)).any()
 
@@ -276,14 +278,14 @@ def test_torch_in_torch_out():
     assert again.predict_set(scores, accuracy=0.9) == model.predict_set(scores, accuracy=0.9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_candidates(name, randomized, kind):
     scores, y = draw(400, 20, seed=14)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, kind), depth=6))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, kind), depth=6))
     model = sl.SplitConformal(name, randomized=randomized, score_type=kind, allow_empty=True)
     model.fit(ranking[:300], y[:300])
-    new, listed = ranking[300:], ranking[300:].listed().numpy()
+    new, listed = ranking[300:], ranking[300:].lengths().numpy()
     for accuracy in (0.3, 0.65):
         sets = model.predict_set(new, accuracy=accuracy)
         assert (sets.sizes <= listed).all()
@@ -298,7 +300,7 @@ def test_candidates(name, randomized, kind):
 
 def test_candidates_make_only_guarantees_that_can_be_kept():
     scores, y = draw(400, 20, seed=14)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=6))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=6))
     lost = int(np.isinf(ranking.rank(y)).sum())
     assert 40 < lost < 300
     model = sl.SplitConformal("lac", **EASY).fit(ranking, y)
@@ -318,7 +320,7 @@ def test_candidates_make_only_guarantees_that_can_be_kept():
 
 def test_curves_and_mean_sizes_count_no_padding():
     scores, y = draw(400, 20, seed=15)
-    ranking = sl.Ranking.from_candidates(**ragged(as_kind(scores, "proba"), depth=6))
+    ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=6))
     for name, randomized in VARIANTS:
         model = sl.SplitConformal(
             name, randomized=randomized, allow_empty=True, on_unreachable="all", **EASY
@@ -329,7 +331,7 @@ def test_curves_and_mean_sizes_count_no_padding():
             sets = model.predict_set(ranking, accuracy=accuracy)
             assert curve.mean_size[at] == pytest.approx(sets.mean_size)
             assert curve.accuracy[at] == sets.accuracy(y)
-        most = ranking.listed().numpy().mean()
+        most = ranking.lengths().numpy().mean()
         assert curve.mean_size.max() <= most
         assert model._calibration.mean_sizes.max() < most + 0.2  # of one half of the rows
 
@@ -531,7 +533,7 @@ def test_guarantees_in_words(accuracy, delta, said):
         ({"score": "raps", "k_reg": 1.5}, "k_reg must be an integer of at least 0; got 1.5"),
         ({"calibration": 1.5}, "calibration must lie strictly between 0 and 1; got 1.5"),
         ({"calibration": 1.5, "temperature": None}, "calibration must lie strictly"),
-        ({"by": "row"}, "by must be one of 'class', 'group'; got 'row'"),
+        ({"by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'row'"),
         ({"on_unreachable": "any"}, "on_unreachable must be one of 'raise', 'all'; got 'any'"),
         ({"score_type": "odds"}, "got 'odds'"),
     ],
@@ -555,7 +557,7 @@ def test_parameters_that_are_refused(parameters, said):
         ({"mean_size": 0.5}, "mean_size = 0.5 is less than the smallest mean size, 1"),
         ({"mean_size": "two"}, "mean_size must be a number; got 'two'"),
         ({"mean_size": 2, "delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
-        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group'; got 'row'"),
+        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'row'"),
         ({"accuracy": 0.5, "by": "group"}, "but the calibration rows have no groups"),
         ({"accuracy": 0.999}, "with 200 calibration rows: 999 are needed. At most 0.99502 can"),
     ],

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import shortlist as sl
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import (
-    LEAST_LOG_PROBA,
-    NOT_LISTED,
-    infer_score_type,
+    MIN_LOG_PROBA,
+    PADDING_LOG_PROBA,
     log_columns,
     proba_columns,
     sorted_log_proba,
     target_columns,
 )
+from shortlist.ranking.score_types import infer_score_type
 
 DTYPES = [np.float16, np.float32, np.float64]
 KINDS = ["logits", "proba", "log_proba"]
@@ -131,7 +131,7 @@ def brute(row: list[float], kind: str, depth: int, listed: int | None = None) ->
     if listed is not None and kind != "logits":
         rest += 1 - math.fsum(masses)
     first = (masses + [0.0] * depth)[:depth]
-    return [max(math.log(v), LEAST_LOG_PROBA) if v > 0 else LEAST_LOG_PROBA for v in [*first, rest]]
+    return [max(math.log(v), MIN_LOG_PROBA) if v > 0 else MIN_LOG_PROBA for v in [*first, rest]]
 
 
 @given(
@@ -172,13 +172,13 @@ def test_a_small_tail_is_more_than_rounding(kind):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_probabilities_of_zero_are_floored(depth):
     got = sorted_log_proba(Ranking.from_scores([[1.0, 0.0, 0.0]]), "proba", depth).tolist()
-    assert got == [[0.0, *[LEAST_LOG_PROBA] * depth]]
+    assert got == [[0.0, *[MIN_LOG_PROBA] * depth]]
 
 
 def test_nothing_is_left_after_the_last_label():
     scores = make("logits", rows=50)
     got = sorted_log_proba(Ranking.from_scores(scores), "logits", 7)
-    assert (got[:, -1] == LEAST_LOG_PROBA).all()
+    assert (got[:, -1] == MIN_LOG_PROBA).all()
     np.testing.assert_allclose(got[:, :-1].exp().sum(dim=1), 1.0)
 
 
@@ -214,7 +214,7 @@ def test_short_lists_end_in_floors(kind):
     scores = make(kind, rows=1)
     ranking = as_candidates(scores, 2)
     got = sorted_log_proba(ranking, kind, 4)[0].tolist()
-    assert got[2:4] == [LEAST_LOG_PROBA] * 2
+    assert got[2:4] == [MIN_LOG_PROBA] * 2
     unlisted = 1 - math.exp(got[0]) - math.exp(got[1])
     assert math.exp(got[4]) == pytest.approx(0 if kind == "logits" else unlisted, abs=1e-12)
 
@@ -253,15 +253,15 @@ def scaled(
     if kind == "logits":
         logs = [v - row[0] for v in row]
     else:
-        logs = [max(math.log(v) if kind == "proba" else v, LEAST_LOG_PROBA) for v in row]
+        logs = [max(math.log(v) if kind == "proba" else v, MIN_LOG_PROBA) for v in row]
         if listed is not None:
             rest = 1 - math.fsum(math.exp(v) if kind == "log_proba" else v for v in row)
-            logs.append(max(math.log(rest) if rest > 0 else -math.inf, LEAST_LOG_PROBA))
+            logs.append(max(math.log(rest) if rest > 0 else -math.inf, MIN_LOG_PROBA))
     masses = [math.exp(v * scale) for v in logs]
     total = math.fsum(masses)
     inside = [] if listed is None or kind == "logits" else [masses.pop()]
     found = [*(masses + [0.0] * depth)[:depth], math.fsum(masses[depth:] + inside)]
-    return [math.log(max(v / total, math.exp(LEAST_LOG_PROBA))) for v in found]
+    return [math.log(max(v / total, math.exp(MIN_LOG_PROBA))) for v in found]
 
 
 @given(
@@ -317,9 +317,9 @@ def test_logarithms_by_column(kind, dtype):
             expected = [v - max(row) for v in row]  # however low
         else:
             logs = [(math.log(v) if v else -math.inf) if kind == "proba" else v for v in row]
-            expected = [max(v, LEAST_LOG_PROBA) for v in logs]
+            expected = [max(v, MIN_LOG_PROBA) for v in logs]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    assert got.min() < (LEAST_LOG_PROBA - 1 if kind == "logits" else LEAST_LOG_PROBA + 1)
+    assert got.min() < (MIN_LOG_PROBA - 1 if kind == "logits" else MIN_LOG_PROBA + 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -329,10 +329,10 @@ def test_logarithms_of_candidates_by_place(kind):
     ranking = Ranking.from_candidates(labels, [list(given_), [given_[0], 0.0]], n_classes=6)
     got = log_columns(ranking, slice(0, 2), kind)
     if kind == "logits":
-        expected = [[0, -2, LEAST_LOG_PROBA], [0, NOT_LISTED, LEAST_LOG_PROBA]]
+        expected = [[0, -2, MIN_LOG_PROBA], [0, PADDING_LOG_PROBA, MIN_LOG_PROBA]]
     else:
         half, quarter = math.log(0.5), math.log(0.25)
-        expected = [[half, quarter, quarter], [half, NOT_LISTED, half]]
+        expected = [[half, quarter, quarter], [half, PADDING_LOG_PROBA, half]]
     np.testing.assert_allclose(got, expected, atol=1e-12)
 
 

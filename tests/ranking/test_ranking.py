@@ -15,7 +15,7 @@ from shortlist._utils.blocks import row_blocks
 from shortlist._utils.ordering import labels_at_least, sort_labels, top_label
 from shortlist.conformal.levels import ColumnLevels
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking import ranking as module
+from shortlist.ranking import ranked_rows as module
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -199,7 +199,7 @@ def test_a_limited_depth_lists_fewer_labels():
     scores = tied(6, 10, 3)
     ranking = Ranking.from_scores(scores, depth=2)
     assert ranking.labels.tolist() == [brute_order(row)[:2] for row in scores.tolist()]
-    assert ranking.listed().tolist() == [2] * 6
+    assert ranking.lengths().tolist() == [2] * 6
     assert ranking.rank([brute_order(row)[5] for row in scores.tolist()]).tolist() == [5] * 6
     assert int(ranking.count_above([-1.0]).max()) == 2
 
@@ -352,7 +352,7 @@ def test_ragged_candidates_in_any_order(lists, padded):
         want = [label for label, _ in row]
         assert ranking.labels[i].tolist() == want + [-1] * (width - len(row))
         assert ranking.scores[i, : len(row)].tolist() == [float(score) for _, score in row]
-    assert ranking.listed().tolist() == [len(row) for row in expected]
+    assert ranking.lengths().tolist() == [len(row) for row in expected]
     for label in range(12):
         want = [
             [name for name, _ in row].index(label) if label in dict(row) else np.inf
@@ -424,21 +424,21 @@ def candidates(labels, scores, n_classes=4, **options):
     ("make", "said"),
     [
         (candidates([[0, 1], [2, 2]], [[2, 1], [2, 1]]), "row 1 lists label 2 twice"),
-        (candidates([[0, 4]], [[2, 1]]), "candidate label 4 at row 0, place 1"),
-        (candidates(np.array([[0, 4]]), [[2, 1]]), "candidate label 4 at row 0, place 1"),
-        (candidates(np.array([[-2, 1]]), [[2, 1]]), "candidate label -2 at row 0, place 0"),
+        (candidates([[0, 4]], [[2, 1]]), "candidate label 4 at row 0, position 1"),
+        (candidates(np.array([[0, 4]]), [[2, 1]]), "candidate label 4 at row 0, position 1"),
+        (candidates(np.array([[-2, 1]]), [[2, 1]]), "candidate label -2 at row 0, position 0"),
         (candidates([[0], [-1]], [[1], [1]]), "row 1 has no candidates at all"),
         (candidates([[0], []], [[1], []]), "row 1 has no candidates at all"),
         (candidates([[], []], [[], []]), "got shape (2, 0)"),
         (candidates([], []), "got shape (0,)"),
-        (candidates([[0, 1]], [[1, np.nan]]), "candidate scores hold nan at row 0, place 1"),
-        (candidates([[0, 1]], [[np.inf, 1]]), "candidate scores hold inf at row 0, place 0"),
+        (candidates([[0, 1]], [[1, np.nan]]), "candidate scores hold nan at row 0, position 1"),
+        (candidates([[0, 1]], [[np.inf, 1]]), "candidate scores hold inf at row 0, position 0"),
         (candidates([[0, 1]], [[1]]), "row 0 has 2 labels, but 1 scores"),
-        (candidates([[0, 1]], [[1, 2], [3, 4]]), "labels have 1 rows, but scores 2"),
+        (candidates([[0, 1]], [[1, 2], [3, 4]]), "labels have 1 rows, but scores have 2"),
         (candidates(np.array([[0, 1]]), np.ones((1, 3))), "got (1, 2) and (1, 3)"),
         (candidates([[0, 1], [0]], np.ones((2, 2))), "rows of 1 to 2 candidates"),
-        (candidates([0, 1], [0.5, 0.25]), "labels[0] = 0 is none"),
-        (candidates(["cat", "dog"], [[1], [1]]), "labels[0] = 'cat' is none"),
+        (candidates([0, 1], [0.5, 0.25]), "labels[0] = 0 is not one"),
+        (candidates(["cat", "dog"], [[1], [1]]), "labels[0] = 'cat' is not one"),
         (candidates(np.array([0, 1]), np.ones(2)), "got shape (2,)"),
         (candidates(np.array([[0.5, 1]]), np.ones((1, 2))), "hold floats (first: 0.5"),
         (candidates(torch.tensor([[0.5, 1]]), torch.ones(1, 2)), "hold floats (first: 0.5"),
@@ -446,7 +446,7 @@ def candidates(labels, scores, n_classes=4, **options):
         (candidates([["cat"]], [[1]]), "str labels (first: 'cat')"),
         (
             candidates([["cat", "cow"]], [[2, 1]], None, classes=["cat", "dog"]),
-            "candidate label 'cow' at row 0, place 1 is not one of the 2 classes: 'cat', 'dog'",
+            "candidate label 'cow' at row 0, position 1 is not one of the 2 classes: 'cat', 'dog'",
         ),
         (candidates([["cat"]], [[2]], 3, classes=["cat", "dog"]), "2 names, but there are 3"),
         (candidates([[0]], [[1]], None), "needs n_classes"),
@@ -508,8 +508,8 @@ def test_is_first_agrees_with_rank(data):
     own = scores.gather(1, index[:, None])
     untied = (scores == own).sum(dim=1) == 1
     assert torch.equal(ranking.is_first(index, untied), expected)
-    assert torch.equal(ranking.masses(), scores.sum(dim=1).to(ranking.masses().dtype))
-    assert torch.equal(ranking[:1].known_masses, ranking.masses()[:1])
+    assert torch.equal(ranking.row_sums(), scores.sum(dim=1).to(ranking.row_sums().dtype))
+    assert torch.equal(ranking[:1].known_row_sums, ranking.row_sums()[:1])
 
 
 @settings(deadline=None)
@@ -531,8 +531,8 @@ def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
 
 def test_sums_of_negative_scores_are_not_kept():
     ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
-    assert ranking.masses().tolist() == [-4.0]
-    assert ranking.known_masses is None
+    assert ranking.row_sums().tolist() == [-4.0]
+    assert ranking.known_row_sums is None
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -45,7 +45,7 @@ class RowSchema:
     @classmethod
     def of(cls, ranking: Ranking) -> RowSchema:
         """Return the schema of a ranking."""
-        listed = ranking.listed()
+        listed = ranking.lengths()
         lengths = int(listed.min()), int(listed.max())
         return cls(ranking.is_dense, ranking.depth, lengths, ranking.precision)
 

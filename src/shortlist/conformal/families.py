@@ -21,7 +21,7 @@ from shortlist.conformal.scores import LAC, ConformityScore, score_class
 from shortlist.families import Family
 from shortlist.learning.temperature import fit_scale
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, infer_score_type
+from shortlist.ranking.score_types import ScoreType, infer_score_type
 
 AnyFamily = TypeVar("AnyFamily", bound="LevelFamily")
 
@@ -49,7 +49,7 @@ class LevelFamily(Family):
         """Whether the thresholds are not known yet."""
         return self.thresholds is None
 
-    def fitted(
+    def fit(
         self: AnyFamily, ranking: Ranking, index: Tensor | None, score_type: ScoreType
     ) -> AnyFamily:
         """Return the family with thresholds from these rows, unless it has some already."""
@@ -82,14 +82,14 @@ class LevelFamily(Family):
             levels = self._levels(ranking[rows])
             for k, q in enumerate(self.thresholds):
                 table[rows, k] = levels.sizes_at(levels.values.new_tensor(q)).to(torch.int32)
-        return torch.minimum(table, ranking.listed()[:, None])
+        return torch.minimum(table, ranking.lengths()[:, None])
 
     def onnx_sizes(self, rows: Any) -> Any:
         """Return `sizes_of` as a value of an ONNX graph; see `Family.onnx_sizes`."""
         assert self.thresholds is not None
         scaled = rows.with_scale(self.score_type_, self.scale_)
         sizes = scaled.count_reaching(self.make_score(), self.thresholds).clamp(min=1)
-        listed = rows.listed()
+        listed = rows.lengths()
         return sizes if listed is None else rows.minimum(sizes, listed)
 
 
@@ -140,7 +140,7 @@ class Conformal(LevelFamily):
         ranking, declared = _read(scores, score_type)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
         fresh = Conformal(self.score, self.levels, penalty=self.penalty, k_reg=self.k_reg)
-        return fresh.fitted(ranking, index, declared)
+        return fresh.fit(ranking, index, declared)
 
     def make_score(self) -> ConformityScore:
         """Return the score whose levels are compared with the thresholds."""
@@ -195,7 +195,7 @@ class DenisHebiri(LevelFamily):
     def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> DenisHebiri:
         """The family with thresholds from rows without labels; this one stays as it is."""
         ranking, declared = _read(scores, score_type)
-        return DenisHebiri(self.mean_sizes).fitted(ranking, None, declared)
+        return DenisHebiri(self.mean_sizes).fit(ranking, None, declared)
 
     def make_score(self) -> ConformityScore:
         """Return the score whose levels are compared with the thresholds."""

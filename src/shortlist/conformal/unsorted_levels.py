@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from shortlist._utils.computed_once import ComputedOnce
+from shortlist._utils.cached_property import CachedProperty
 from shortlist._utils.ordering import prefix_labels, sort_values
 from shortlist.conformal.levels import Levels, Nested
 from shortlist.ranking import Ranking
@@ -47,18 +47,18 @@ class UnsortedLevels:
     def within(self, listed: Tensor) -> UnsortedLevels:
         return self  # Every label is ranked.
 
-    @ComputedOnce
+    @CachedProperty
     def _p(self) -> Tensor:
         return self.ranking.column_proba()
 
-    @ComputedOnce
+    @CachedProperty
     def _rising(self) -> Tensor:
         """Probabilities in increasing order: the same numbers as those of `_p`."""
         if self.ranking.has_proba:  # The noise is computed from them too.
-            return self.ranking.rising_scores().to(self._p.dtype)
+            return self.ranking.ascending_scores().to(self._p.dtype)
         return sort_values(self._p)
 
-    @ComputedOnce
+    @CachedProperty
     def _noise(self) -> Tensor | float:
         return self.score.noise(self.ranking)
 

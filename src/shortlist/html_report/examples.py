@@ -128,7 +128,7 @@ def sets_of_sizes(model: SetPredictor, rows: LabelledRows, sizes: Tensor) -> Pre
         return None
     flat, lengths = [], []
     for block, ranked in _prefix_rankings(model, rows):
-        lengths.append(torch.minimum(sizes[block], ranked.listed().to(torch.int64)))
+        lengths.append(torch.minimum(sizes[block], ranked.lengths().to(torch.int64)))
         flat.append(ranked.prefix(lengths[-1]))
     return PredictionSets(torch.cat(flat), torch.cat(lengths), rows.ranking.classes)
 

@@ -13,7 +13,8 @@ from shortlist._utils.validation import check_choice, check_non_negative
 from shortlist._utils.warnings import warn
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, infer_score_type, log_columns, target_columns
+from shortlist.ranking.probabilities import log_columns, target_columns
+from shortlist.ranking.score_types import ScoreType, infer_score_type
 
 MAX_TEMPERATURE = 100.0
 """Temperatures lie between 1 / MAX_TEMPERATURE and MAX_TEMPERATURE. If every top label is right,

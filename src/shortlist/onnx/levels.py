@@ -79,7 +79,7 @@ class GraphLevels:
             sizes = self.sizes.pad(1, 0, 0).take_along(counts)
         else:
             sizes = graph.op("Gather", graph.constant(np.array([0, *self.sizes])), counts)
-        listed = self.ranked.listed()
+        listed = self.ranked.lengths()
         return sizes if listed is None else graph.op("Min", sizes, listed)
 
     def by_rank(self) -> Value:

@@ -20,7 +20,7 @@ from shortlist.onnx.rows import ScoreRows
 from shortlist.onnx.sets import GraphSets, nested_sets, prefixes, sets_at
 from shortlist.predictors import ConformalPredictor
 from shortlist.predictors.cardinality.inputs import SelectorInputs
-from shortlist.ranking.probabilities import ScoreType
+from shortlist.ranking.score_types import ScoreType
 
 F32_MAX = float(np.finfo(np.float32).max)
 

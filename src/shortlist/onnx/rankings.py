@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shortlist.onnx.graph import F32, F64, Graph, Value
-from shortlist.ranking.probabilities import LEAST_LOG_PROBA, NOT_LISTED, ScoreType
+from shortlist.ranking.probabilities import MIN_LOG_PROBA, PADDING_LOG_PROBA
+from shortlist.ranking.score_types import ScoreType
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Ranked:
         """Return the same rows in float64."""
         return replace(self, scores=self.scores.to(F64), block=self.block.to(F64))
 
-    def listed(self) -> Value | None:
+    def lengths(self) -> Value | None:
         """Return the number of candidates of each row, (n_rows, 1); None if the rows are dense."""
         return None if self.dense else (self.labels >= 0).count()
 
@@ -89,8 +90,8 @@ def sorted_log_proba(
     columns = log_p if rest is None else graph.concat([log_p, rest])
     if score_type == "logits" or scale != 1:
         columns = columns - _log_total(ranked, columns)
-    columns = columns.clamp(LEAST_LOG_PROBA, 0.0)
-    return columns if rest is not None else columns.pad(0, 1, LEAST_LOG_PROBA)
+    columns = columns.clamp(MIN_LOG_PROBA, 0.0)
+    return columns if rest is not None else columns.pad(0, 1, MIN_LOG_PROBA)
 
 
 def log_columns(ranked: Ranked, score_type: ScoreType) -> Value:
@@ -99,14 +100,14 @@ def log_columns(ranked: Ranked, score_type: ScoreType) -> Value:
     best = block.max() if score_type == "logits" else None
     logs = _logarithms(block, score_type, best, 1.0)
     if score_type != "logits":
-        logs = logs.clamp(LEAST_LOG_PROBA)
+        logs = logs.clamp(MIN_LOG_PROBA)
     if ranked.dense:
         return logs
     graph = ranked.graph
-    logs = graph.where(ranked.labels >= 0, logs, NOT_LISTED)
+    logs = graph.where(ranked.labels >= 0, logs, PADDING_LOG_PROBA)
     if score_type == "logits":
-        return logs.pad(0, 1, LEAST_LOG_PROBA)
-    return graph.concat([logs, _log_unlisted(block, score_type).clamp(LEAST_LOG_PROBA)])
+        return logs.pad(0, 1, MIN_LOG_PROBA)
+    return graph.concat([logs, _log_unlisted(block, score_type).clamp(MIN_LOG_PROBA)])
 
 
 def sorted_proba(ranked: Ranked, score_type: ScoreType, scale: float) -> Value:
@@ -127,7 +128,7 @@ def _logarithms(scores: Value, score_type: ScoreType, best: Value | None, scale:
         scores = scores - best
     if scale == 1:
         return scores
-    return (scores if best is not None else scores.clamp(LEAST_LOG_PROBA)) * scale
+    return (scores if best is not None else scores.clamp(MIN_LOG_PROBA)) * scale
 
 
 def _log_unlisted(block: Value, score_type: ScoreType) -> Value:

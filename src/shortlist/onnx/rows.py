@@ -21,7 +21,7 @@ from shortlist.onnx.rankings import Ranked, log_columns, sorted_log_proba, sorte
 from shortlist.onnx.shortlister import rank_masses, rescored_log_proba, spread
 from shortlist.predictors.shortlister.rank_model import RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
-from shortlist.ranking.probabilities import ScoreType
+from shortlist.ranking.score_types import ScoreType
 
 ROUNDING = 2.0**-20
 """Bound on the difference between a level in the graph and in torch, if both start from the same
@@ -194,7 +194,7 @@ class ScoreRows:
         """
         return self.graph.op("Min", a, b)
 
-    def listed(self) -> Value | None:
+    def lengths(self) -> Value | None:
         """Return the number of candidates of each row.
 
         Returns
@@ -202,7 +202,7 @@ class ScoreRows:
         Value of shape (n_rows, 1), or None
             None if every class has a score.
         """
-        return self.ranked.listed()
+        return self.ranked.lengths()
 
     def count_above(self, thresholds: Sequence[float]) -> Value:
         """Return how many scores of each row exceed each threshold, in the type of the scores.

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from shortlist.onnx.envelope import bucket_masses, running_min
 from shortlist.onnx.graph import F32, F64, INT, Value
 from shortlist.onnx.networks import mean_log_proba, residual, standardized
-from shortlist.predictors.shortlister.neighbours import LEAST, SHARPNESS, Neighbours
+from shortlist.predictors.shortlister.neighbours import MIN_SHARE, SHARPNESS, Neighbours
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
-from shortlist.ranking.probabilities import LEAST_LOG_PROBA
+from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
 GROUP = 8
 """Number of neighbours whose weights are added at once; classes are padded to whole groups."""
@@ -54,7 +54,7 @@ def rescored_log_proba(
     listed = labels >= 0
     log_q = log_q.take_along(labels.clamp(0))
     shares = graph.where(listed, log_q.exp(), 0.0).sum()
-    log_q = graph.concat([log_q, (1.0 - shares).clamp(LEAST).log()])
+    log_q = graph.concat([log_q, (1.0 - shares).clamp(MIN_SHARE).log()])
     pooled = log_p * pool.a + log_q * pool.b
     present = listed.to(INT).pad(0, 1, 1) > 0
     pooled = graph.where(present, pooled, float(np.finfo(np.float32).min))
@@ -76,10 +76,10 @@ def _log_shares(neighbours: Neighbours, features: Value) -> Value:
     cosines = (x / length).pad(0, 1, 1.0) @ directions
     near = ((cosines - cosines.max()) * SHARPNESS).exp()
     sums = near.reshape(-1, directions.shape[1] // GROUP, GROUP).sum(axis=2, keep=False)
-    # Shares are at least LEAST, so that differences of sums in float64 are precise enough.
+    # Shares are at least MIN_SHARE, so that differences of sums in float64 are precise enough.
     total = sums.to(F64).cumsum().pad(1, 0, 0.0)
     shares = total.take(ends[1:]) - total.take(ends[:-1])
-    return (shares / total[:, -1:]).to(F32).clamp(LEAST).log()
+    return (shares / total[:, -1:]).to(F32).clamp(MIN_SHARE).log()
 
 
 def _group_by_class(neighbours: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -104,7 +104,7 @@ def rank_masses(model: RankModel, log_p: Value, features: Value | None) -> Value
     masses = bucket_masses(p[:, :-1], buckets.sizes, buckets.sizes[-1])
     if buckets.outside:
         masses = graph.concat([masses, p[:, -1:]])
-    prior = masses.log().clamp(LEAST_LOG_PROBA).to(F32)
+    prior = masses.log().clamp(MIN_LOG_PROBA).to(F32)
     logits = residual(model.network, _rank_inputs(log_p, p, model.depth, features), prior)
     return mean_log_proba(logits.to(F64), model.network.stack.members).exp()
 
@@ -113,7 +113,7 @@ def _rank_inputs(log_p: Value, p: Value, depth: int, features: Value | None) -> 
     """Return `rank_model.rank_inputs`; the tails are summed in float64, from the last one on."""
     graph = log_p.graph
     after = graph.op("CumSum", p, np.int64(1), reverse=1, exclusive=1)[:, :depth]
-    tails = after.log().clamp(LEAST_LOG_PROBA, 0.0).to(F32)
+    tails = after.log().clamp(MIN_LOG_PROBA, 0.0).to(F32)
     known = graph.concat([log_p[:, :depth].to(F32), tails])
     if features is None:
         return known

@@ -23,7 +23,7 @@ from shortlist.families import Family
 from shortlist.frontier import Frontier
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import ScoreType, check_score_type, infer_score_type
+from shortlist.ranking.score_types import ScoreType, check_score_type, infer_score_type
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -410,7 +410,8 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
     ) -> tuple[Ranking, Tensor]:
         """The ranking and the label indices; -1 for labels of no known class, if these are to
-        count as misses."""
+        count as misses.
+        """
         ranking = self._validate_scores(scores)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
         return ranking, index

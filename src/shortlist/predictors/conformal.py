@@ -19,14 +19,12 @@ from shortlist._utils.out_of_core import Matrix, take_rows
 from shortlist._utils.validation import check_choice, check_non_negative, check_probability
 from shortlist.conformal.calibration import Calibration, RowSchema
 from shortlist.conformal.calibrators import (
-    CALIBRATORS,
     Calibrator,
     Marginal,
     Thresholds,
-    check_by,
-    check_delta,
-    group_codes,
+    make_calibrator,
 )
+from shortlist.conformal.groups import encode_groups
 from shortlist.conformal.levels import Block, label_levels, mean_sizes
 from shortlist.conformal.prediction import predict_sets
 from shortlist.conformal.quantiles import UnreachableError, p_values
@@ -151,12 +149,12 @@ class ConformalPredictor(SetPredictor):
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
         """Return the calibrator to fit; `by`, if given, names another one."""
-        if by is not None:
-            check_by(by)
-            chosen = Marginal() if self.calibrator is None else self.calibrator
-            return CALIBRATORS[by](on_unreachable=chosen.on_unreachable)
+        if not isinstance(self.calibrator, Calibrator | None):
+            raise ValueError(
+                f"calibrator must be a Calibrator, such as Marginal(); got {self.calibrator!r}"
+            )
         calibrator: Calibrator = Marginal() if self.calibrator is None else clone(self.calibrator)
-        return calibrator
+        return calibrator if by is None else make_calibrator(by, calibrator.on_unreachable)
 
     def _current_score(self) -> ConformityScore:
         """Return the fitted score with the current values of the live parameters."""
@@ -171,6 +169,7 @@ class ConformalPredictor(SetPredictor):
             check_non_negative(self.cost_weight, "cost_weight")
         if isinstance(self.temperature, str):
             check_choice(self.temperature, "temperature", ("auto",))
+        self._make_calibrator(None)  # Raises if a parameter of the calibrator has an invalid value.
 
     @property
     def conditional_on(self) -> str | None:
@@ -224,8 +223,9 @@ class ConformalPredictor(SetPredictor):
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._check_features(features, ranking)
-        codes = None if groups is None else group_codes(groups, len(ranking))
-        if self.conditional_on == "group" and codes is None and self.calibration is not None:
+        codes = None if groups is None else encode_groups(groups, len(ranking))
+        needs_groups = self._make_calibrator(None).per == "group"
+        if needs_groups and codes is None and self.calibration is not None:
             raise ValueError('by = "group" needs the group of each row: fit(..., groups=...)')
         learning, held_out = self._split(len(ranking))
         known = (index >= 0).cpu().numpy()
@@ -276,7 +276,7 @@ class ConformalPredictor(SetPredictor):
         self._check_parameters()
         ranking, index = self._validate_labelled(scores, y, unknown="miss")
         x = self._check_features(features, ranking)
-        codes = None if groups is None else group_codes(groups, len(ranking))
+        codes = None if groups is None else encode_groups(groups, len(ranking))
         self._warn_if_trained_on(ranking)
         self._calibrate(ranking, index, x, codes)
         return self
@@ -352,7 +352,7 @@ class ConformalPredictor(SetPredictor):
             # One type for all, so that float64 rows are ranked as their float32 copies are.
             part = part.with_precision("float32") if part.precision == "float32" else part
             ranked = score.rerank(part, x)
-            levels = score.nested_levels(ranked, x).within(ranked.listed())
+            levels = score.nested_levels(ranked, x).within(ranked.lengths())
             yield rows, ranked, levels if self.allow_empty else levels.never_empty()
 
     # Operating points
@@ -366,7 +366,7 @@ class ConformalPredictor(SetPredictor):
     @property
     def sets_are_prefixes(self) -> bool:
         """Whether every set is a prefix of one ranking of the row's labels."""
-        return self.conditional_on != "class"
+        return self._make_calibrator(None).per != "class"
 
     @property
     def is_tuned(self) -> bool:
@@ -427,11 +427,11 @@ class ConformalPredictor(SetPredictor):
                 raise ValueError(f"mean_size = {mean_size!r} is for all rows alike; leave by out")
             level = 0.05 if delta is None else delta
             return self._require_calibration().at_mean_size(mean_size, level, self._classes.n)
-        check_delta(delta)
-        check_by(by)
+        if delta is not None:
+            check_probability(delta, "delta")
+        calibrator = self._make_calibrator(by)
         wanted = check_probability(self.accuracy if accuracy is None else accuracy, "accuracy")
         calibration = self._require_calibration()
-        calibrator = self._make_calibrator(by)
         fitted = calibration.fit(calibrator, self._classes.array().tolist())
         try:
             return fitted.threshold(wanted, delta)

@@ -58,7 +58,7 @@ class FixedSelector(SetPredictor):
         ranking, index, kind = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
-        family = family.fitted(ranking, index, kind)
+        family = family.fit(ranking, index, kind)
         self._member(family)
         self.family_ = family
         self._finalize_fit(ranking, kind)

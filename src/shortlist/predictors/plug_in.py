@@ -11,8 +11,8 @@ from torch import Tensor
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.ordering import top_label
 from shortlist._utils.out_of_core import Matrix
-from shortlist._utils.validation import check_choice, check_non_negative
-from shortlist.conformal.calibrators import CALIBRATORS, Calibrator, check_by
+from shortlist._utils.validation import check_non_negative
+from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.envelope import bucket_masses, cost_steps, slopes
 from shortlist.conformal.levels import Levels, NestedLevels
 from shortlist.conformal.scores import ConformityScore
@@ -74,7 +74,7 @@ class PlugInScore(ConformityScore):
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
         cost_table(self.cost, family.possible_sizes(ranking))
-        self.family_ = family.fitted(ranking, y, ranking.score_type)
+        self.family_ = family.fit(ranking, y, ranking.score_type)
         return self
 
     def is_exhaustive(self, ranking: Ranking) -> bool:
@@ -233,16 +233,11 @@ class PlugInSelector(ConformalPredictor):
         return PlugInScore(self.family, self.cost)
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
-        return CALIBRATORS[self.by if by is None else by](on_unreachable=self.on_unreachable)
+        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> PlugInScore:
         self.score_.cost = self.cost
         return self.score_
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_by(self.by)
-        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
 
     @property
     def family_(self) -> Family:

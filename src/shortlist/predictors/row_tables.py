@@ -8,7 +8,8 @@ from torch import Tensor
 from shortlist._utils.out_of_core import LazyMatrix, Matrix, is_large, materialize
 from shortlist.families import Family
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType, sorted_log_proba
+from shortlist.ranking.probabilities import sorted_log_proba
+from shortlist.ranking.score_types import ScoreType
 
 
 def exceeds_memory(ranking: Ranking) -> bool:

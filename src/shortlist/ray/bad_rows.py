@@ -1,153 +1,51 @@
-"""Rows that nothing can be made of: what is wrong with which."""
+"""Find the rows of a table that cannot be used, and describe the defect of each.
+
+The functions return a dictionary from the position of each bad row to the description.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.warnings import warn
-from shortlist.datasets.rows import Rows, are_indices
+from shortlist.datasets.rows import Rows, RowValues, are_indices
 from shortlist.ranking.candidates import PADDING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Defects: TypeAlias = dict[int, str]
 
-def warn_of_bad_rows(count: int) -> None:
-    """Say how many rows were left out, if any were."""
+
+def warn_if_skipped(count: int) -> None:
+    """Warn that bad rows were skipped, if there were any."""
     if count:
-        warn(f"{count:,} bad row{' was' if count == 1 else 's were'} left out")
+        warn(f"{count:,} bad row{' was' if count == 1 else 's were'} skipped")
 
 
-def wrong_rows(
-    rows: Rows, classes: NDArray[np.generic] | None, *, check_y: bool = True
-) -> dict[int, str]:
-    """What is wrong with which rows; `check_y`: whether a label of no known class is wrong."""
-    found: dict[int, str] = {}
-    labels: Any = rows.labels
-    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
-        labels = labels.tolist()
-    for name, values in (("scores", rows.scores), ("features", rows.features)):
-        if values is None:
-            continue
-        of = labels if name == "scores" else None
-        if isinstance(values, np.ndarray):
-            found |= _wrong_matrix(values, name, of)
-        else:
-            found |= _wrong_lists(values, name, of)
-    if classes is not None:
-        count = len(classes)
-        numbered = are_indices(classes)
-        if rows.y is not None and check_y:
-            outside = _outside(rows.y, classes, numbered)
-            for i in np.flatnonzero(outside).tolist():
-                (label,) = rows.y[i : i + 1].tolist()
-                found.setdefault(i, f"y is {label!r}, which is not one of {count:,} classes")
-        if isinstance(labels, np.ndarray) and numbered:
-            if labels.size and not -1 <= labels.min() <= labels.max() < count:
-                for i in np.flatnonzero(((labels < -1) | (labels >= count)).any(axis=1)).tolist():
-                    wrong = next(v for v in labels[i].tolist() if not -1 <= v < count)
-                    found.setdefault(i, _no_class(wrong, count))
-        elif labels is not None:
-            lists = labels.tolist() if isinstance(labels, np.ndarray) else labels
-            found |= _wrong_candidates(lists, set(classes.tolist()))
-    if labels is not None:
-        found |= _not_once(labels)
-    return found
-
-
-def _wrong_matrix(matrix: NDArray[Any], name: str, labels: Any) -> dict[int, str]:
-    """Rows with numbers that are none; where there is no label, any will do."""
-    if matrix.dtype.kind != "f" or np.isfinite(matrix.sum()):
-        return {}
-    wrong = ~np.isfinite(matrix)
-    if labels is not None:
-        wrong &= [[label not in PADDING for label in row] for row in labels]
-    first = wrong.argmax(axis=1)
-    return {
-        int(i): f"{name} hold {matrix[i, first[i]]} at place {first[i]}"
-        for i in np.flatnonzero(wrong.any(axis=1))
-    }
-
-
-def _not_once(labels: NDArray[Any] | Sequence[Sequence[Any]]) -> dict[int, str]:
-    """Rows that list a label twice, or none."""
-    suspects: Sequence[int] = range(len(labels))
-    if isinstance(labels, np.ndarray):
-        rising = np.sort(labels, axis=1)
-        twice = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
-        suspects = np.flatnonzero(twice.any(axis=1) | (rising[:, -1] < 0)).tolist()
-    found = {}
-    for i in suspects:
-        seen: set[object] = set()
-        for label in labels[i].tolist() if isinstance(labels, np.ndarray) else labels[i]:
-            if label in seen:
-                found[i] = f"label {label!r} is listed twice"
-                break
-            if label not in PADDING:
-                seen.add(label)
-        if not seen:
-            found[i] = "there are no candidates"
-    return found
-
-
-def _no_class(label: object, count: int) -> str:
-    return f"labels hold {label!r}, which is not one of {count:,} classes"
-
-
-def _wrong_candidates(rows: Sequence[Sequence[object]], classes: set[object]) -> dict[int, str]:
-    """Lists of candidates that hold what is no class."""
-    known = classes | PADDING
-    found = {}
-    for i, row in enumerate(rows):
-        strange = [label for label in row if label not in known]
-        if strange:
-            found[i] = _no_class(strange[0], len(classes))
-    return found
-
-
-def _wrong_lists(
-    rows: Sequence[Sequence[object]], name: str, labels: Sequence[Sequence[object]] | None
-) -> dict[int, str]:
-    """The same of lists of any length."""
-    found = {}
-    for i, row in enumerate(rows):
-        for place, value in enumerate(row):
-            ended = labels is not None and labels[i][place] in PADDING
-            if not ended and (value is None or not np.isfinite(value)):  # type: ignore[call-overload]
-                found[i] = f"{name} hold {value} at place {place}"
-                break
-    return found
-
-
-def _outside(y: NDArray[Any], classes: NDArray[np.generic], numbered: bool) -> NDArray[np.bool_]:
-    if numbered and y.dtype.kind in "iu":
-        return np.asarray((y < 0) | (y >= len(classes)))
-    return ~np.isin(y.astype(classes.dtype), classes)
-
-
-def good_rows(rows: int, wrong: dict[int, str]) -> NDArray[np.bool_]:
-    """A mask of the others."""
-    mask = np.ones(rows, dtype=bool)
-    mask[list(wrong)] = False
+def valid_mask(n_rows: int, defects: Defects) -> NDArray[np.bool_]:
+    """Return a mask of the rows that have no defect."""
+    mask = np.ones(n_rows, dtype=bool)
+    mask[list(defects)] = False
     return mask
 
 
-def missing_values(table: pa.Table, columns: Sequence[str]) -> dict[int, str]:
-    """Rows without a value in a column."""
-    found: dict[int, str] = {}
+def missing_values(table: pa.Table, columns: Sequence[str]) -> Defects:
+    """Find rows that have no value in one of the columns."""
+    defects: Defects = {}
     for name in columns:
         if table[name].null_count:
             nulls = table[name].combine_chunks().is_null().to_numpy(zero_copy_only=False)
-            found |= {int(i): f"{name} is missing" for i in np.flatnonzero(nulls)}
-    return found
+            defects |= {int(i): f"{name} is missing" for i in np.flatnonzero(nulls)}
+    return defects
 
 
-def uneven_lists(table: pa.Table) -> dict[int, str]:
-    """Rows with more candidates than scores, or fewer; those without any among them."""
+def unequal_lengths(table: pa.Table) -> Defects:
+    """Find rows whose number of candidates differs from their number of scores."""
     from pyarrow import compute
 
     labels, scores = (
@@ -157,3 +55,117 @@ def uneven_lists(table: pa.Table) -> dict[int, str]:
         int(i): f"there are {labels[i]} labels, but {scores[i]} scores"
         for i in np.flatnonzero(labels != scores)
     }
+
+
+def find_bad_rows(
+    rows: Rows, classes: NDArray[np.generic] | None, *, check_y: bool = True
+) -> Defects:
+    """Find rows with values that are not finite, with unknown labels or without candidates.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows to check.
+    classes : array of shape (n_classes,), optional
+        All classes. Without it, labels are not checked.
+    check_y : bool, default=True
+        Whether a row is bad if its label `y` is not one of the classes.
+
+    Returns
+    -------
+    dict
+        Description of the defect of each bad row.
+    """
+    labels = rows.labels
+    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
+        labels = labels.tolist()
+    defects = _not_finite(rows.scores, "scores", labels) | _not_finite(rows.features, "features")
+    if classes is not None and check_y and rows.y is not None:
+        defects = _unknown_y(rows.y, classes) | defects
+    if classes is not None and labels is not None:
+        defects = _unknown_candidates(labels, classes) | defects
+    if labels is not None:
+        defects |= _repeated_candidates(labels)
+    return defects
+
+
+def _not_finite(values: RowValues | None, name: str, labels: RowValues | None = None) -> Defects:
+    """Find rows with a value that is not a finite number; padding may have any value."""
+    if values is None:
+        return {}
+    if isinstance(values, np.ndarray):
+        return _not_finite_in_matrix(values, name, labels)
+    defects: Defects = {}
+    for i, row in enumerate(values):
+        for place, value in enumerate(row):
+            is_padding = labels is not None and labels[i][place] in PADDING
+            if not is_padding and (value is None or not np.isfinite(value)):  # type: ignore[call-overload]
+                defects[i] = f"{name} contain {value} at position {place}"
+                break
+    return defects
+
+
+def _not_finite_in_matrix(matrix: NDArray[Any], name: str, labels: RowValues | None) -> Defects:
+    if matrix.dtype.kind != "f" or np.isfinite(matrix.sum()):  # The sum is fast to check.
+        return {}
+    invalid = ~np.isfinite(matrix)
+    if labels is not None:
+        invalid &= [[label not in PADDING for label in row] for row in labels]
+    first = invalid.argmax(axis=1)
+    return {
+        int(i): f"{name} contain {matrix[i, first[i]]} at position {first[i]}"
+        for i in np.flatnonzero(invalid.any(axis=1))
+    }
+
+
+def _unknown_y(y: NDArray[Any], classes: NDArray[np.generic]) -> Defects:
+    """Find rows whose label is not one of the classes."""
+    if are_indices(classes) and y.dtype.kind in "iu":
+        unknown = (y < 0) | (y >= len(classes))
+    else:
+        unknown = ~np.isin(y.astype(classes.dtype), classes)
+    return {
+        i: f"y is {y[i : i + 1].tolist()[0]!r}, which is not one of {len(classes):,} classes"
+        for i in np.flatnonzero(unknown).tolist()
+    }
+
+
+def _unknown_candidates(
+    labels: NDArray[Any] | Sequence[Sequence[object]], classes: NDArray[np.generic]
+) -> Defects:
+    """Find rows with a candidate that is neither one of the classes nor padding."""
+    count = len(classes)
+    suspects: Sequence[int] = range(len(labels))
+    if isinstance(labels, np.ndarray) and are_indices(classes):
+        suspects = np.flatnonzero(((labels < -1) | (labels >= count)).any(axis=1)).tolist()
+    if not suspects:
+        return {}
+    known = {*classes.tolist(), *PADDING}
+    defects = {}
+    for i in suspects:
+        unknown = [label for label in _as_list(labels[i]) if label not in known]
+        if unknown:
+            defects[i] = f"the candidate {unknown[0]!r} is not one of {count:,} classes"
+    return defects
+
+
+def _repeated_candidates(labels: NDArray[Any] | Sequence[Sequence[object]]) -> Defects:
+    """Find rows in which a candidate occurs twice, and rows without candidates."""
+    suspects: Sequence[int] = range(len(labels))
+    if isinstance(labels, np.ndarray):
+        rising = np.sort(labels, axis=1)
+        repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        suspects = np.flatnonzero(repeated.any(axis=1) | (rising[:, -1] < 0)).tolist()
+    defects = {}
+    for i in suspects:
+        candidates = [label for label in _as_list(labels[i]) if label not in PADDING]
+        if not candidates:
+            defects[i] = "there are no candidates"
+        elif len(set(candidates)) < len(candidates):
+            repeats = (c for k, c in enumerate(candidates) if c in candidates[:k])
+            defects[i] = f"the candidate {next(repeats)!r} occurs twice"
+    return defects
+
+
+def _as_list(row: Any) -> list[Any]:
+    return row.tolist() if isinstance(row, np.ndarray) else list(row)

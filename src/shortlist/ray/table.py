@@ -1,19 +1,18 @@
-"""Tables on disk or in object stores: Parquet files, cut into pieces that tasks work on.
+"""Tables of Parquet files, split into pieces that tasks process.
 
 | column | type |
 |---|---|
-| `scores` | a list of numbers: one for each class, or, beside `labels`, one for each candidate |
-| `labels` | a list of whole numbers, or of names: the candidates, best first |
-| `y` | the right label |
-| `features` | a list of numbers; or columns of numbers whose names begin with `x_` |
+| `scores` | list of numbers: one for each class or, with `labels`, one for each candidate |
+| `labels` | list of integers or of names: the candidates, best first |
+| `y` | the true label |
+| `features` | list of numbers; or columns of numbers whose names begin with `x_` |
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
@@ -22,79 +21,141 @@ from numpy.typing import NDArray
 from shortlist._utils.validation import check_choice
 from shortlist.datasets.columns import FEATURE_PREFIX, rows_from_table
 from shortlist.datasets.rows import BLOCK_ROWS, Rows
-from shortlist.ray.bad_rows import good_rows, missing_values, uneven_lists, wrong_rows
+from shortlist.ray.bad_rows import (
+    Defects,
+    find_bad_rows,
+    missing_values,
+    unequal_lengths,
+    valid_mask,
+)
+from shortlist.ray.parquet_files import (
+    Paths,
+    check_same_columns,
+    check_schema,
+    is_row_column,
+    list_files,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.fs import FileInfo, FileSystem
+    from pyarrow.fs import FileSystem
 
-Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 PIECE_ROWS = 500_000
-"""Approximate number of rows of a task and of a file of sets: at least one whole row group."""
+"""Approximate number of rows of a piece, which has at least one whole row group."""
 ON_BAD_ROWS = ("raise", "skip")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some row groups of a file."""
+    """Consecutive row groups of a file, which one task processes.
+
+    Attributes
+    ----------
+    path : str
+        Path of the file in its file system.
+    name : str
+        Path of the file relative to the folder that the user gave.
+    stamp : str
+        Size and modification time of the file.
+    groups : tuple of int
+        Indices of the row groups.
+    start : int
+        Number of the first row, counted in the file.
+    file_start : int
+        Number of the file's first row, counted in the table.
+    n_rows : int
+        Number of rows.
+    """
 
     path: str
     name: str
-    """Where the file is, from the folder that was given."""
+    stamp: str
     groups: tuple[int, ...]
-    first: int
-    """The first of its rows, counted in the file, …"""
     start: int
-    """… and in the whole table."""
-    rows: int
-    stamp: str = ""
-    """When the file was written, and how long it is."""
+    file_start: int
+    n_rows: int
 
     @property
     def title(self) -> str:
-        """A name for what is made of it: no two pieces of a table have the same."""
-        stem = quote(self.name.removesuffix(".parquet"), safe=" ")  # "a/b" is not "a-b"
-        return f"{stem}-{self.first:012d}"
+        """Name for the output of this piece, unique in its table and without slashes."""
+        stem = quote(self.name.removesuffix(".parquet"), safe=" ")  # "a/b" differs from "a-b".
+        return f"{stem}-{self.start:012d}"
+
+    @property
+    def table_range(self) -> range:
+        """Numbers of the rows, counted in the table."""
+        first = self.file_start + self.start
+        return range(first, first + self.n_rows)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows that were read, and where they come from."""
+    """Some rows of a piece.
+
+    Attributes
+    ----------
+    rows : Rows
+        The rows, without bad ones.
+    numbers : array of shape (n_rows,)
+        Their numbers, counted in the file.
+    table_numbers : array of shape (n_rows,)
+        Their numbers, counted in the table.
+    extra : pyarrow.Table
+        Other columns of the same rows.
+    n_skipped : int
+        Number of bad rows that were skipped.
+    """
 
     rows: Rows
     numbers: NDArray[np.int64]
-    """Which rows of the file they are."""
+    table_numbers: NDArray[np.int64]
     extra: pa.Table
-    """Other columns that were asked for."""
-    skipped: int
-    """How many rows were left out before them."""
+    n_skipped: int
 
 
 @dataclass(frozen=True)
 class Table:
-    """Parquet files with the same columns."""
+    """Parquet files with the same columns.
+
+    Attributes
+    ----------
+    filesystem : pyarrow.fs.FileSystem
+        File system of the files.
+    pieces : tuple of Piece
+        All row groups, in order.
+    columns : tuple of str
+        Columns to read.
+    width : int or None
+        Length of the lists of scores, if the schema fixes it.
+    is_dense : bool
+        Whether there is a score for each class, not only for candidates.
+    has_integer_labels : bool
+        Whether the true labels are integers.
+    on_bad_rows : str
+        "raise" or "skip".
+    """
 
     filesystem: FileSystem
     pieces: tuple[Piece, ...]
     columns: tuple[str, ...]
-    """Those that are read."""
     width: int | None
-    """How long the lists of scores are, if the schema says so."""
-    dense: bool
-    numbered: bool
-    """Whether the right labels are whole numbers."""
+    is_dense: bool
+    has_integer_labels: bool
     on_bad_rows: str = "raise"
 
     @property
-    def rows(self) -> int:
-        return sum(piece.rows for piece in self.pieces)
+    def n_rows(self) -> int:
+        """Number of rows, bad ones included."""
+        return sum(piece.n_rows for piece in self.pieces)
 
     @property
     def has_y(self) -> bool:
+        """Whether the true labels are known."""
         return "y" in self.columns
 
     @property
     def has_features(self) -> bool:
+        """Whether there are features."""
         return any(name == "features" or name.startswith(FEATURE_PREFIX) for name in self.columns)
 
     @classmethod
@@ -107,42 +168,68 @@ class Table:
         extra: Sequence[str] = (),
         piece_rows: int = PIECE_ROWS,
     ) -> Table:
-        """The files at one or several paths (files, or folders of them), their schemas checked."""
+        """Read the metadata of Parquet files and check their schemas.
+
+        Parameters
+        ----------
+        paths : path-like or sequence of path-like
+            Files, and folders of files.
+        needs_y : bool
+            Whether true labels are required.
+        on_bad_rows : {"raise", "skip"}, default="raise"
+            Whether `read` raises an error for bad rows or skips them.
+        extra : sequence of str, optional
+            Other columns that must exist.
+        piece_rows : int, default=PIECE_ROWS
+            Approximate number of rows of a piece.
+
+        Returns
+        -------
+        Table
+            The table, whose rows have not been read.
+
+        Raises
+        ------
+        ValueError
+            If a file is not readable, or a required column is missing.
+        """
         import pyarrow as pa
         from pyarrow import parquet
 
         check_choice(on_bad_rows, "on_bad_rows", ON_BAD_ROWS)
-        filesystem, files = _found(paths)
+        filesystem, files = list_files(paths)
         pieces: list[Piece] = []
-        known: tuple[str, pa.Schema] | None = None
+        schema: pa.Schema | None = None
+        file_start = 0
         for info, name in files:
-            path, stamp = info.path, f"{info.size} bytes, {info.mtime_ns}"
             try:
-                with parquet.ParquetFile(path, filesystem=filesystem) as opened:
-                    about, schema = opened.metadata, opened.schema_arrow
+                with parquet.ParquetFile(info.path, filesystem=filesystem) as file:
+                    metadata, own_schema = file.metadata, file.schema_arrow
             except (OSError, ValueError) as error:
-                words = " ".join(str(error).split())[:150]
+                reason = " ".join(str(error).split())[:150]
                 raise ValueError(
-                    f"{name} is not a readable Parquet file, which is what a cluster takes: {words}"
+                    f"{name} is not a readable Parquet file, which a cluster needs: {reason}"
                 ) from error
-            if known is None:
-                _check(schema, name, needs_y, extra)
-                known = name, schema
-            _check_alike(schema, name, known[1], known[0], extra)
-            start = sum(piece.rows for piece in pieces)
-            cut = _cut(path, name, about, start, piece_rows)
-            pieces += [replace(piece, stamp=stamp) for piece in cut]
-        if known is None or not pieces:
-            raise ValueError(f"there are no rows in the Parquet files at {_shown(paths)}")
-        schema = known[1]
+            if schema is None:
+                check_schema(own_schema, name, needs_y, extra)
+                schema = own_schema
+            check_same_columns(own_schema, name, schema, files[0][1], extra)
+            stamp = f"{info.size} bytes, {info.mtime_ns}"
+            for groups, start, n_rows in _split_row_groups(metadata, piece_rows):
+                pieces.append(Piece(info.path, name, stamp, groups, start, file_start, n_rows))
+            file_start += metadata.num_rows
+        if schema is None or not pieces:
+            names = ", ".join(name for _, name in files[:3])
+            raise ValueError(f"the Parquet files have no rows: {names}")
+        scores = schema.field("scores").type
         return cls(
-            filesystem,
-            tuple(pieces),
-            tuple(name for name in schema.names if _is_known(name)),
-            _width(schema.field("scores").type),
-            "labels" not in schema.names,
-            "y" in schema.names and pa.types.is_integer(schema.field("y").type),
-            on_bad_rows,
+            filesystem=filesystem,
+            pieces=tuple(pieces),
+            columns=tuple(name for name in schema.names if is_row_column(name)),
+            width=int(scores.list_size) if pa.types.is_fixed_size_list(scores) else None,
+            is_dense="labels" not in schema.names,
+            has_integer_labels="y" in schema.names and pa.types.is_integer(schema.field("y").type),
+            on_bad_rows=on_bad_rows,
         )
 
     def read(
@@ -151,205 +238,117 @@ class Table:
         classes: NDArray[np.generic] | None,
         *,
         extra: Sequence[str] = (),
-        rows: int = BLOCK_ROWS,
+        block_rows: int = BLOCK_ROWS,
         check_y: bool = True,
     ) -> Iterator[Block]:
-        """The rows of a piece, some at a time, without those that are bad (or an error that says
-        which is). `classes` are the labels there can be; None: they are not known yet. A label of
-        another class makes a row bad only if `check_y`: in a calibration it is a miss."""
+        """Read the rows of a piece block by block.
+
+        Parameters
+        ----------
+        piece : Piece
+            Piece of this table.
+        classes : array of shape (n_classes,) or None
+            All classes; None if they are not known yet.
+        extra : sequence of str, optional
+            Other columns to read.
+        block_rows : int, default=BLOCK_ROWS
+            Maximum number of rows in a block.
+        check_y : bool, default=True
+            Whether a row is bad if `y` is not one of the classes. Calibration counts such a row
+            as a miss instead.
+
+        Yields
+        ------
+        Block
+            The next rows, without bad ones.
+
+        Raises
+        ------
+        ValueError
+            If a row is bad and bad rows are not skipped, or if the rows do not have one score for
+            each class.
+        """
         import pyarrow as pa
         from pyarrow import parquet
 
-        first, columns = piece.first, [*dict.fromkeys([*self.columns, *extra])]
-        with parquet.ParquetFile(piece.path, filesystem=self.filesystem) as opened:
-            for batch in opened.iter_batches(
-                batch_size=rows, row_groups=list(piece.groups), columns=columns
+        start, columns = piece.start, [*dict.fromkeys([*self.columns, *extra])]
+        with parquet.ParquetFile(piece.path, filesystem=self.filesystem) as file:
+            for batch in file.iter_batches(
+                batch_size=block_rows, row_groups=list(piece.groups), columns=columns
             ):
                 table = pa.Table.from_batches([batch])
-                yield self._block(table, piece.name, first, classes, extra, check_y)
-                first += len(table)
+                rows, numbers, table = self._valid_rows(table, start, piece.name, classes, check_y)
+                yield Block(
+                    rows,
+                    numbers,
+                    numbers + piece.file_start,
+                    table.select(list(extra)),
+                    batch.num_rows - len(numbers),
+                )
+                start += batch.num_rows
 
-    def _block(
+    def _valid_rows(
         self,
         table: pa.Table,
+        start: int,
         name: str,
-        first: int,
         classes: NDArray[np.generic] | None,
-        extra: Sequence[str],
         check_y: bool,
-    ) -> Block:
-        numbers = np.arange(first, first + len(table))
-        wrong = missing_values(table, self.columns)
-        if not self.dense:
-            wrong = uneven_lists(table) | wrong
-        kept = table
-        if wrong:
-            self._complain(name, numbers, wrong)
-            kept = table.filter(good_rows(len(table), wrong))
-            numbers = numbers[good_rows(len(numbers), wrong)]
-        if not len(kept):
-            empty = Rows(np.empty((0, 0)))
-            return Block(empty, numbers, kept.select(list(extra)), len(table))
+    ) -> tuple[Rows, NDArray[np.int64], pa.Table]:
+        """Return the rows of an Arrow table without bad ones, their numbers, and their table."""
+        numbers = np.arange(start, start + len(table))
+        defects = missing_values(table, self.columns)
+        if not self.is_dense:
+            defects = unequal_lengths(table) | defects
+        if defects:
+            self._raise_unless_skipping(name, numbers, defects)
+            mask = valid_mask(len(table), defects)
+            table, numbers = table.filter(mask), numbers[mask]
+        if not len(table):
+            return Rows(np.empty((0, 0))), numbers, table
         try:
-            found = rows_from_table(kept.select(list(self.columns)), name)
+            rows = rows_from_table(table.select(list(self.columns)), name)
         except ValueError as error:
             span = f"rows {numbers[0]:,} to {numbers[-1]:,}"
             raise ValueError(f"{error} (among {span} of {name})") from None
-        if self.dense and classes is not None:
-            width = np.asarray(found.scores).shape[-1]
+        if self.is_dense and classes is not None:
+            width = np.asarray(rows.scores).shape[-1]
             if width != len(classes):
                 raise ValueError(
                     f"{name}: rows have {width:,} scores, but there are {len(classes):,} classes; "
-                    "give a score for each, in the same order"
+                    "give one score for each class, in the order of the classes"
                 )
-        wrong = wrong_rows(found, classes, check_y=check_y)
-        if wrong:
-            self._complain(name, numbers, wrong)
-            mask = good_rows(len(found), wrong)
-            found, numbers, kept = found[mask], numbers[mask], kept.filter(mask)
-        return Block(found, numbers, kept.select(list(extra)), len(table) - len(numbers))
+        defects = find_bad_rows(rows, classes, check_y=check_y)
+        if defects:
+            self._raise_unless_skipping(name, numbers, defects)
+            mask = valid_mask(len(rows), defects)
+            rows, numbers, table = rows[mask], numbers[mask], table.filter(mask)
+        return rows, numbers, table
 
-    def _complain(self, name: str, numbers: NDArray[np.int64], wrong: dict[int, str]) -> None:
-        """Say which row is bad, unless such rows are to be left out."""
+    def _raise_unless_skipping(
+        self, name: str, numbers: NDArray[np.int64], defects: Defects
+    ) -> None:
+        """Raise an error about the first bad row, unless bad rows are skipped."""
         if self.on_bad_rows == "raise":
-            at = min(wrong)
+            first = min(defects)
             raise ValueError(
-                f"{name}, row {numbers[at]}: {wrong[at]}; mend it, or leave such rows out with "
-                'on_bad_rows="skip"'
+                f"{name}, row {numbers[first]}: {defects[first]}; correct the row, or leave bad "
+                'rows out with on_bad_rows="skip"'
             )
 
 
-def _found(paths: Paths) -> tuple[FileSystem, list[tuple[FileInfo, str]]]:
-    """The file system, and what and how each Parquet file is called, in order."""
-    from pyarrow import fs
-
-    if not isinstance(paths, str | os.PathLike | list | tuple):
-        raise ValueError(
-            f"paths of Parquet files are needed; got a {type(paths).__name__}. A Ray dataset is "
-            "written to such files by dataset.write_parquet(path)"
-        )
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
-        raise ValueError("no path came: give a Parquet file, or a folder of them")
-    files: list[tuple[FileInfo, str]] = []
-    system: fs.FileSystem | None = None
-    for one in given:
-        text = os.fspath(one)
-        here, inner = filesystem_of(text)
-        if system is not None and here != system:
-            raise ValueError(f"all files must be on one file system; {text!r} is on another")
-        system = here
-        about = here.get_file_info(inner)
-        if about.type == fs.FileType.NotFound:
-            raise FileNotFoundError(f"there is no file or folder at {text!r}")
-        if about.type == fs.FileType.File:
-            files.append((about, inner.rsplit("/", 1)[-1]))
-            continue
-        inside = here.get_file_info(fs.FileSelector(inner, recursive=True))
-        held = [info for info in inside if info.is_file and _is_data(info.path, inner)]
-        if not held:
-            raise ValueError(f"there is no Parquet file in the folder {text!r}")
-        root = inner.rstrip("/") + "/"
-        held.sort(key=lambda info: str(info.path))
-        files += [(info, info.path.removeprefix(root)) for info in held]
-    titles = [name for _, name in files]
-    twice = sorted({name for name in titles if titles.count(name) > 1})
-    if twice:
-        raise ValueError(
-            f"two of the files are named {twice[0]!r}; give the folder that holds both, so that "
-            "rows can be told apart"
-        )
-    assert system is not None
-    return system, files
-
-
-def filesystem_of(path: str) -> tuple[FileSystem, str]:
-    """Where a path leads: a file system, and the path in it."""
-    from pyarrow import fs
-
-    if "://" in path:
-        found: tuple[FileSystem, str] = fs.FileSystem.from_uri(path)
-        return found
-    return fs.LocalFileSystem(), os.path.abspath(path)
-
-
-def _is_data(path: str, root: str) -> bool:
-    """Whether a file in a folder is one of its tables: hidden ones, and notes, are not."""
-    parts = path.removeprefix(root).split("/")
-    return path.endswith(".parquet") and not any(part[:1] in (".", "_") for part in parts if part)
-
-
-def _is_known(name: str) -> bool:
-    return name in ("scores", "labels", "y", "features") or name.startswith(FEATURE_PREFIX)
-
-
-def _check(schema: pa.Schema, name: str, needs_y: bool, extra: Sequence[str]) -> None:
-    """Raise if there are no columns to work with."""
-    import pyarrow as pa
-
-    has = f"it has: {', '.join(schema.names)}"
-    if "scores" not in schema.names:
-        raise ValueError(
-            f"{name} has no column named scores, with a list of numbers in each row (a column for "
-            f"each class is not read on a cluster); {has}"
-        )
-    for column in ("scores", "labels", "features"):
-        if column not in schema.names:
-            continue
-        kind = schema.field(column).type
-        inner = getattr(kind, "value_type", None)
-        listed = inner is not None and not pa.types.is_dictionary(kind)
-        numbers = listed and (pa.types.is_floating(inner) or pa.types.is_integer(inner))
-        if column == "labels":
-            numbers = listed and (pa.types.is_integer(inner) or pa.types.is_string(inner))
-        if not numbers:
-            what = "whole numbers or names" if column == "labels" else "numbers"
-            raise ValueError(f"{name}: {column} is {kind}, but must be a list of {what}")
-    if needs_y and "y" not in schema.names:
-        raise ValueError(f"{name} has no column named y, the right labels, which are needed; {has}")
-    for column in extra:
-        if column not in schema.names:
-            raise ValueError(f"{name} has no column named {column!r}, which is to be kept; {has}")
-
-
-def _check_alike(
-    schema: pa.Schema, name: str, other: pa.Schema, other_name: str, extra: Sequence[str]
-) -> None:
-    """Raise if two files differ in a column that is read."""
-    for column in [c for c in {*schema.names, *other.names} if _is_known(c) or c in extra]:
-        ours, theirs = (
-            s.field(column).type if column in s.names else "missing" for s in (schema, other)
-        )
-        if ours != theirs:
-            raise ValueError(
-                f"all files must have the same columns: {column} is {ours} in {name}, but "
-                f"{theirs} in {other_name}"
-            )
-
-
-def _width(kind: pa.DataType) -> int | None:
-    import pyarrow as pa
-
-    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
-
-
-def _cut(
-    path: str, name: str, about: pa.parquet.FileMetaData, start: int, most: int
-) -> Iterator[Piece]:
-    """A file in pieces of whole row groups."""
+def _split_row_groups(
+    metadata: pa.parquet.FileMetaData, max_rows: int
+) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Yield the row groups, the first row and the number of rows of each piece of a file."""
     groups: list[int] = []
-    first = rows = 0
-    for i in range(about.num_row_groups):
-        count = about.row_group(i).num_rows
-        if groups and rows + count > most:
-            yield Piece(path, name, tuple(groups), first, start + first, rows)
-            groups, first, rows = [], first + rows, 0
+    start = n_rows = 0
+    for i in range(metadata.num_row_groups):
+        size = metadata.row_group(i).num_rows
+        if groups and n_rows + size > max_rows:
+            yield tuple(groups), start, n_rows
+            groups, start, n_rows = [], start + n_rows, 0
         groups.append(i)
-        rows += count
-    if rows:
-        yield Piece(path, name, tuple(groups), first, start + first, rows)
-
-
-def _shown(paths: Paths) -> str:
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    return ", ".join(repr(os.fspath(path)) for path in given[:3])
+        n_rows += size
+    if n_rows:
+        yield tuple(groups), start, n_rows

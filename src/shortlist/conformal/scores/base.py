@@ -13,6 +13,7 @@ from torch import Tensor
 from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist._utils.validation import check_choice
 from shortlist.conformal.levels import Levels, NestedLevels
+from shortlist.conformal.registry import register
 from shortlist.ranking import Ranking
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class ConformityScore(BaseEstimator, ABC):
 
     def is_exhaustive(self, ranking: Ranking) -> bool:
         """Return whether the largest set of a row contains every class."""
-        return ranking.is_whole
+        return ranking.is_complete
 
     @property
     def block_elements(self) -> int:
@@ -240,19 +241,8 @@ def register_score(score: Score) -> Score:
     >>> register_score(LAC) is LAC
     True
     """
-    if not score.name:
-        raise ValueError(f"{score.__name__} has no name; give the class an attribute `name`")
-    known = SCORES.setdefault(score.name, score)
-    if known is not score and _path(known) != _path(score):
-        raise ValueError(
-            f"the name {score.name!r} is taken by {_path(known)}; give {_path(score)} another"
-        )
-    SCORES[score.name] = score
+    register(score, SCORES)
     return score
-
-
-def _path(score: type[ConformityScore]) -> str:
-    return f"{score.__module__}.{score.__qualname__}"
 
 
 def score_class(name: object) -> type[ConformityScore]:

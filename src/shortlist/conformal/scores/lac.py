@@ -9,7 +9,7 @@ from torch import Tensor
 from shortlist.conformal.levels import ColumnLevels, NestedLevels
 from shortlist.conformal.scores.base import ConformityScore, register_score
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import every_proba
+from shortlist.ranking.probabilities import proba_and_sums
 
 
 @register_score
@@ -46,8 +46,8 @@ class LAC(ConformityScore):
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
         """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
-        if ranking.is_whole:
-            return ColumnLevels(*every_proba(ranking, ranking.score_type, ranking.scale))
+        if ranking.is_complete:
+            return ColumnLevels(*proba_and_sums(ranking, ranking.score_type, ranking.scale))
         return super().nested_levels(ranking, features)
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:

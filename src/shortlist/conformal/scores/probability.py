@@ -99,7 +99,7 @@ class ProbabilityScore(ConformityScore):
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
         """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
-        if ranking.is_whole:
+        if ranking.is_complete:
             return UnsortedLevels(self, ranking)
         return super().nested_levels(ranking, features)
 

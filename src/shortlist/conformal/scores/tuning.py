@@ -64,7 +64,7 @@ def _mean_size(score: ConformityScore, ranking: Ranking, rank: Tensor, accuracy:
     """Return the mean size of non-empty sets that reach an accuracy on these rows."""
     levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
     sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
-    nested = Levels(levels, sizes).within(ranking.listed()).never_empty()
+    nested = Levels(levels, sizes).within(ranking.lengths()).never_empty()
     own = nested.of_rank(rank).sort().values
     at = own[max(quantile_rank(len(own), accuracy), 1) - 1]
     return float(nested.sizes_at(at).to(torch.float64).mean())

@@ -99,7 +99,7 @@ class CardinalityBase(SetPredictor):
         ranking, index, kind = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.doubling(ranking.depth))
         family.check(ranking)
-        family = current_group().broadcast(family.fitted(ranking, index, kind))
+        family = current_group().broadcast(family.fit(ranking, index, kind))
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, kind, self.score_depth)
         x = inputs.fit(ranking, features)

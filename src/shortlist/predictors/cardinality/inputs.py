@@ -8,7 +8,7 @@ from shortlist._utils.out_of_core import Matrix, hstack, materialize
 from shortlist._utils.validation import check_choice, check_count
 from shortlist.predictors.row_tables import log_proba_matrix
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import ScoreType
+from shortlist.ranking.score_types import ScoreType
 
 
 def feature_names_of(model: object) -> list[str] | None:

@@ -1,8 +1,9 @@
-"""Stage 2 of the Shortlister: the distribution of the right label's rank, for one row at a time.
+"""Stage 2 of the Shortlister: estimate the distribution of the true label's rank in each row.
 
-The rank is cut into buckets by a grid of sizes. Their logits are `t log(masses) + f(input)`, the
-masses that the probabilities give them plus a residual that starts at zero: with no data it is
-the plug-in rule, data corrects it. What lies outside a list of candidates is one more bucket.
+A grid of sizes divides the ranks into buckets. The logits of the buckets are
+``t log(masses) + f(input)``: the logarithms of the masses that the probabilities give them, times
+a factor t, plus a residual f that starts at zero, so that training starts at the plug-in rule.
+Labels that are not among the candidates are one more bucket.
 """
 
 from __future__ import annotations
@@ -26,50 +27,89 @@ from shortlist.learning.networks import Residual, Stack, Standardize, perceptron
 from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History, train
 from shortlist.predictors.shortlister.rescoring import combine, cross_entropy, draw_folds
-from shortlist.ranking.probabilities import LEAST_LOG_PROBA
+from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
-EVERY_SIZE = 16
-"""Every size up to this one is in the grid, …"""
-LEAST_DEVIATION = 1e-3
-"""Log-probabilities that deviate by less than this are left as they are."""
-MORE_SIZES = 24
-"""… then this many, evenly spaced in logarithm, up to the longest list."""
+LARGEST_CONSECUTIVE_SIZE = 16
+"""The grid contains every size up to this one."""
+MAX_SPACED_SIZES = 24
+"""Maximum number of larger sizes in the grid, evenly spaced in logarithm."""
+MIN_DEVIATION = 1e-3
+"""Log-probabilities with a smaller standard deviation are not scaled: it would magnify rounding."""
 
 
 def size_grid(depth: int) -> list[int]:
-    """The sizes to choose from.
+    """Return the set sizes that the model chooses from.
 
+    Parameters
+    ----------
+    depth : int
+        Largest size.
+
+    Returns
+    -------
+    list of int
+        Increasing sizes from 1 to `depth`.
+
+    Examples
+    --------
     >>> size_grid(5), size_grid(100)[14:20], size_grid(100)[-1]
     ([1, 2, 3, 4, 5], [15, 16, 17, 19, 20, 22], 100)
     """
-    every = range(1, min(depth, EVERY_SIZE) + 1)
-    if depth <= EVERY_SIZE:
-        return list(every)
-    longer = np.geomspace(EVERY_SIZE, depth, MORE_SIZES + 1).round().astype(int)
-    return sorted({*every, *longer.tolist()})
+    consecutive = range(1, min(depth, LARGEST_CONSECUTIVE_SIZE) + 1)
+    if depth <= LARGEST_CONSECUTIVE_SIZE:
+        return list(consecutive)
+    spaced = np.geomspace(LARGEST_CONSECUTIVE_SIZE, depth, MAX_SPACED_SIZES + 1).round().astype(int)
+    return sorted({*consecutive, *spaced.tolist()})
 
 
 class Buckets:
-    """Buckets of the rank: their masses by given probabilities, and the one that a rank is in."""
+    """Divide the ranks of labels into buckets.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Increasing set sizes. A rank is in the bucket of the smallest set that contains it.
+    outside : bool
+        Whether a last bucket stands for labels that are not in the ranking.
+    """
 
     def __init__(self, sizes: list[int], outside: bool) -> None:
         self.sizes = sizes
         self.outside = outside
 
     def masses(self, log_p: Tensor) -> Tensor:
-        """(rows, buckets) from sorted log-probabilities with the mass of all others last."""
+        """Return the probability of each bucket.
+
+        Parameters
+        ----------
+        log_p : Tensor of shape (n_rows, depth + 1)
+            Sorted log-probabilities. The last column is the mass of all other labels.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_buckets)
+        """
         inside = bucket_masses(log_p[:, :-1], self.sizes)
-        return (
-            torch.cat([inside, log_p[:, -1:].to(torch.float64).exp()], 1)
-            if self.outside
-            else inside
-        )
+        if not self.outside:
+            return inside
+        return torch.cat([inside, log_p[:, -1:].to(torch.float64).exp()], dim=1)
 
     def spread(self, levels: Tensor, log_p: Tensor) -> Tensor:
-        """Levels of the buckets (rows, sizes) as levels of every rank (rows, depth).
+        """Return levels of every rank, given levels of the buckets.
 
-        Within a bucket the labels' own probabilities decide, between the levels of the buckets
-        before and after, and never above the rank before: levels still never increase.
+        Within a bucket, levels are proportional to the probabilities of the labels. They are
+        bounded by the levels of the previous and the next bucket and never increase.
+
+        Parameters
+        ----------
+        levels : Tensor of shape (n_rows, n_sizes)
+            Levels of the buckets, non-increasing along each row.
+        log_p : Tensor of shape (n_rows, depth + 1)
+            Sorted log-probabilities. The last column is the mass of all other labels.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, depth)
         """
         ends = torch.tensor(self.sizes, device=levels.device)
         depth = self.sizes[-1]
@@ -77,22 +117,34 @@ class Buckets:
         lengths = torch.diff(ends, prepend=ends.new_zeros(1))
         p = log_p[:, :depth].to(torch.float64).exp()
         mean = bucket_masses(log_p[:, :-1], self.sizes) / lengths
-        found = p.div_(mean[:, bucket]).mul_(levels[:, bucket])
-        before = torch.cat([levels.new_full((len(levels), 1), torch.inf), levels[:, :-1]], dim=1)
-        after = torch.cat([levels[:, 1:], torch.zeros_like(levels[:, :1])], dim=1)
-        torch.maximum(found, after[:, bucket], out=found)
-        torch.minimum(found, before[:, bucket], out=found)
-        falling: Tensor = found.cummin(dim=1).values
-        return falling
+        by_rank = p.div_(mean[:, bucket]).mul_(levels[:, bucket])
+        previous = torch.cat([levels.new_full((len(levels), 1), torch.inf), levels[:, :-1]], dim=1)
+        following = torch.cat([levels[:, 1:], torch.zeros_like(levels[:, :1])], dim=1)
+        torch.maximum(by_rank, following[:, bucket], out=by_rank)
+        torch.minimum(by_rank, previous[:, bucket], out=by_rank)
+        non_increasing: Tensor = by_rank.cummin(dim=1).values
+        return non_increasing
 
     def of_rank(self, rank: Tensor) -> Tensor:
-        """The bucket of each rank (infinity: outside)."""
+        """Return the bucket of each rank; an infinite rank is outside the ranking."""
         edges = torch.tensor(self.sizes, dtype=rank.dtype, device=rank.device)
         return torch.searchsorted(edges, rank, right=True)
 
 
 class RankModel:
-    """Estimates the bucket masses of new rows."""
+    """Estimate the probability of each bucket of ranks.
+
+    Parameters
+    ----------
+    network : Residual
+        Ensemble of networks, one for each fold.
+    buckets : Buckets
+        Buckets of ranks.
+    depth : int
+        Number of log-probabilities of each row that the networks see.
+    history : History
+        Losses of the training.
+    """
 
     def __init__(
         self,
@@ -119,9 +171,40 @@ class RankModel:
         device: torch.device,
         progress: Show,
     ) -> tuple[RankModel, Matrix]:
-        """The model, and the masses that it gives the rows of the fit out of fold."""
+        """Fit the networks.
+
+        Parameters
+        ----------
+        log_p : matrix of shape (n_rows, depth + 1)
+            Sorted log-probabilities. The last column is the mass of all other labels.
+        rank : Tensor of shape (n_rows,)
+            Rank of the true label; infinite if it is not in the ranking.
+        buckets : Buckets
+            Buckets of ranks.
+        features : matrix of shape (n_rows, n_features), optional
+            Features of the rows.
+        settings : TrainingSettings
+            Settings of the training.
+        members : int
+            Number of networks and folds.
+        width : int
+            Number of hidden units of each layer.
+        depth : int
+            Number of log-probabilities of each row that the networks see.
+        device : torch.device
+            Where to train.
+        progress : bool or "auto"
+            Whether to show a progress bar.
+
+        Returns
+        -------
+        model : RankModel
+        masses : matrix of shape (n_rows, n_buckets)
+            Probabilities of the buckets for the same rows, each by the network that was trained
+            without the row's fold.
+        """
         x, prior = (
-            to_device(matrix, device) for matrix in _tables(log_p, buckets, depth, features)
+            to_device(table, device) for table in _input_tables(log_p, buckets, depth, features)
         )
         folds = draw_folds(len(x), members, settings.seed + 1).to(device)
 
@@ -138,9 +221,8 @@ class RankModel:
             )
 
         standardize = Standardize.from_data(x)
-        # What varies by less than this is rounding, which a small deviation would magnify.
-        known = standardize.scale[-2 * depth :]
-        known[known < LEAST_DEVIATION] = 1.0
+        log_proba_scale = standardize.scale[-2 * depth :]
+        log_proba_scale[log_proba_scale < MIN_DEVIATION] = 1.0
         network = Residual(standardize, build_with_seed(build, settings.seed)).to(device)
         history = train(
             network,
@@ -152,7 +234,7 @@ class RankModel:
             folds=folds,
             use_cuda_graph=True,
             progress=progress,
-            name="rank of the right label",
+            name="rank of the true label",
         )
         model = cls(network, buckets, depth, history)
         if isinstance(x, Tensor) and not isinstance(log_p, LazyMatrix):
@@ -164,7 +246,19 @@ class RankModel:
         )
 
     def __call__(self, log_p: Tensor, features: Tensor | None) -> Tensor:
-        """The masses of new rows: (rows, buckets), float64."""
+        """Return the probabilities of the buckets for new rows.
+
+        Parameters
+        ----------
+        log_p : Tensor of shape (n_rows, depth + 1)
+            Sorted log-probabilities. The last column is the mass of all other labels.
+        features : Tensor of shape (n_rows, n_features), optional
+            Features of the rows.
+
+        Returns
+        -------
+        Tensor of float64 of shape (n_rows, n_buckets)
+        """
         device = self.network.scale.device
         x = rank_inputs(log_p, self.depth, features).to(device)
         prior = _log(self.buckets.masses(log_p)).to(device)
@@ -172,44 +266,61 @@ class RankModel:
 
     @torch.no_grad()
     def _masses(self, x: Matrix, prior: Matrix, folds: Tensor | None) -> Tensor:
-        found = []
+        """Return bucket probabilities, out of fold if the folds of the rows are given."""
+        blocks = []
         for rows in row_blocks(len(x), self.network.stack.widest, x.device):
             log_mass = torch.log_softmax(self.network(x[rows], prior[rows]).to(torch.float64), -1)
-            found.append(combine(log_mass, None if folds is None else folds[rows]).exp())
-        return torch.cat(found)
+            blocks.append(combine(log_mass, None if folds is None else folds[rows]).exp())
+        return torch.cat(blocks)
 
 
-def _tables(
+def _input_tables(
     log_p: Matrix, buckets: Buckets, depth: int, features: Matrix | None
 ) -> tuple[Matrix, Matrix]:
-    """What the model sees of all rows, and the logarithms of the masses that it starts from."""
+    """Return the inputs of the networks and the log masses of the buckets for all rows."""
 
-    def made(rows: RowIndex) -> tuple[Tensor, Tensor]:
+    def compute(rows: RowIndex) -> tuple[Tensor, Tensor]:
         part = log_p[rows]
         return rank_inputs(part, depth, None), _log(buckets.masses(part))
 
     if isinstance(log_p, Tensor):
-        known, prior = made(slice(None))
-    else:  # one look at each row for the two
-        wide = LazyMatrix(
-            len(log_p), lambda rows: torch.cat(made(rows), dim=1), work_width=log_p.work_width
+        summary, prior = compute(slice(None))
+    else:  # Both tables are computed in a single pass over the rows.
+        joined = LazyMatrix(
+            len(log_p), lambda rows: torch.cat(compute(rows), dim=1), work_width=log_p.work_width
         )
-        known, prior = materialize(wide).tensor_split([2 * depth], dim=1)
-    return known if features is None else hstack(features, known), prior
+        summary, prior = materialize(joined).tensor_split([2 * depth], dim=1)
+    return summary if features is None else hstack(features, summary), prior
 
 
 def rank_inputs(log_p: Tensor, depth: int, features: Tensor | None) -> Tensor:
-    """What the model sees of a row: log-probabilities of its best labels, the log masses of all
-    labels after each, and the features."""
+    """Return the inputs of the networks.
+
+    Parameters
+    ----------
+    log_p : Tensor of shape (n_rows, n_labels + 1)
+        Sorted log-probabilities. The last column is the mass of all other labels.
+    depth : int
+        Number of log-probabilities to use.
+    features : Tensor of shape (n_rows, n_features), optional
+        Features of the rows.
+
+    Returns
+    -------
+    Tensor of shape (n_rows, n_features + 2 * depth)
+        The features, the log-probabilities of the first `depth` labels, and the log mass of all
+        labels after each of these.
+    """
     first, rest = log_p[:, :depth], log_p[:, depth:].logsumexp(dim=1, keepdim=True)
     tails = torch.cat([first, rest], dim=1).flip(1).logcumsumexp(dim=1).flip(1)[:, 1:]
-    known = torch.cat([first, tails.clamp(min=LEAST_LOG_PROBA, max=0)], dim=1).to(torch.float32)
+    summary = torch.cat([first, tails.clamp(min=MIN_LOG_PROBA, max=0)], dim=1).to(torch.float32)
     if features is None:
-        return known
-    # Large float64 columns are rounded after they are standardised, not before.
-    wide = torch.promote_types(features.dtype, known.dtype)
-    return torch.cat([features.to(known.device, wide), known.to(wide)], dim=1)
+        return summary
+    # Large float64 columns are rounded after they are standardized, not before.
+    dtype = torch.promote_types(features.dtype, summary.dtype)
+    return torch.cat([features.to(summary.device, dtype), summary.to(dtype)], dim=1)
 
 
 def _log(masses: Tensor) -> Tensor:
-    return masses.log().clamp(min=LEAST_LOG_PROBA).to(torch.float32)
+    """Return logarithms in float32, floored at `MIN_LOG_PROBA`."""
+    return masses.log().clamp(min=MIN_LOG_PROBA).to(torch.float32)

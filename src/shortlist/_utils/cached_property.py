@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class ComputedOnce(Generic[Value]):
+class CachedProperty(Generic[Value]):
     """Compute an attribute when it is first read, without a lock.
 
     Threads that read it at the same time may compute it twice, and all get the same object. The
@@ -23,7 +23,7 @@ class ComputedOnce(Generic[Value]):
     Examples
     --------
     >>> class Row:
-    ...     @ComputedOnce
+    ...     @CachedProperty
     ...     def total(self):
     ...         print("computed")
     ...         return 3

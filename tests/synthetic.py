@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = tuple[NDArray[np.floating], NDArray[np.int64]]
-KINDS = ["logits", "proba", "log_proba"]
+SCORE_TYPES = ["logits", "proba", "log_proba"]
 
 
 def draw(rows: int, n: int = 8, *, seed: int = 0, temperature: float = 1.0) -> Rows:
@@ -33,7 +33,7 @@ def in_64ths(rows: int, n: int, seed: int) -> Rows:
     return p, np.array([rng.choice(n, p=row) for row in p])
 
 
-def as_kind(logits: NDArray[np.floating], kind: str) -> NDArray[np.floating]:
+def as_score_type(logits: NDArray[np.floating], kind: str) -> NDArray[np.floating]:
     """The same scores as logits, probabilities or log-probabilities."""
     best = logits.max(axis=1, keepdims=True)
     log_proba = logits - best - np.log(np.exp(logits - best).sum(axis=1, keepdims=True))
