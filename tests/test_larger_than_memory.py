@@ -44,7 +44,7 @@ print(peak[0] - start, sets.accuracy(y))
 """
 FIT = """
 from shortlist.predictors.shortlister import neighbours as _neighbours
-_neighbours.MOST_ROWS = 1000  # as many as there are take their time, and no more memory than this
+_neighbours.MAX_ROWS = 1000  # more neighbours take time, but hardly more memory
 x = np.load(f"{folder}/features.npy", mmap_mode="r")
 models = {
     "Shortlister": sl.Shortlister(

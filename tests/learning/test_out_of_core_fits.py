@@ -141,7 +141,7 @@ def test_means_and_neighbours_are_computed_by_blocks(monkeypatch: pytest.MonkeyP
     near = Neighbours(whole, 12).fit(x, y, seed=0)
     monkeypatch.setattr(out_of_core, "MAX_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr("shortlist._utils.blocks.BLOCK_ELEMENTS", 1000)
-    monkeypatch.setattr("shortlist.predictors.shortlister.neighbours.MOST_ROWS", 700)
+    monkeypatch.setattr("shortlist.predictors.shortlister.neighbours.MAX_ROWS", 700)
     parts = Standardize.from_data(LazyMatrix(len(x), lambda rows: x[rows]))
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.scale, whole.scale)

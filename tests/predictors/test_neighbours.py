@@ -14,13 +14,13 @@ from shortlist.learning.networks import Standardize
 from shortlist.learning.temperature import MAX_TEMPERATURE
 from shortlist.predictors.shortlister import neighbours as _neighbours
 from shortlist.predictors.shortlister.neighbours import (
-    LEAST,
+    MIN_SHARE,
     SHARPNESS,
     SHRINKAGE,
+    Estimates,
     Neighbours,
-    Opinions,
     Pool,
-    aligned,
+    align_columns,
 )
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ def one_by_one(new: Floats, x: Floats, y: Integers, n: int, *, whitened: bool = 
         for row, label in zip(z, y, strict=True):
             b = np.linalg.solve(root, row)
             shares[i, label] += np.exp(SHARPNESS * a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    return np.maximum(shares / shares.sum(axis=1, keepdims=True), LEAST)
+    return np.maximum(shares / shares.sum(axis=1, keepdims=True), MIN_SHARE)
 
 
 def same(found: Tensor, expected: Tensor) -> None:
@@ -93,11 +93,11 @@ def test_shares_are_those_of_their_definition(width: int) -> None:
 def test_shares_sum_to_one() -> None:
     x, y, new = some(400)
     found = neighbours(x, y)(new)
-    whole = found[(found > math.log(LEAST) + 1e-3).all(dim=1)]
+    whole = found[(found > math.log(MIN_SHARE) + 1e-3).all(dim=1)]
     assert len(whole) > 10
     torch.testing.assert_close(whole.exp().sum(dim=1), torch.ones(len(whole)))
     # Elsewhere there is nothing but what the floor adds.
-    assert ((found.exp().sum(dim=1) - 1).abs() < 5 * LEAST + 1e-6).all()
+    assert ((found.exp().sum(dim=1) - 1).abs() < 5 * MIN_SHARE + 1e-6).all()
 
 
 def test_classes_without_rows_get_the_least_share() -> None:
@@ -105,7 +105,7 @@ def test_classes_without_rows_get_the_least_share() -> None:
     y = torch.where(y == 2, 1, y)  # class 2 has none, nor has class 4
     found = neighbours(x, y)(x)
     for k in (2, 4):
-        torch.testing.assert_close(found[:, k].exp(), torch.full((60,), LEAST))
+        torch.testing.assert_close(found[:, k].exp(), torch.full((60,), MIN_SHARE))
     assert (found[:, [0, 1, 3]].amax(dim=0) > math.log(0.5)).all()
 
 
@@ -114,7 +114,7 @@ def test_a_class_far_away_has_the_least_share_too() -> None:
     y = torch.tensor([0, 0, 1, 1])
     found = neighbours(x, y, 2)(x).exp()
     torch.testing.assert_close(found.gather(1, y[:, None])[:, 0], torch.ones(4))
-    torch.testing.assert_close(found.gather(1, 1 - y[:, None])[:, 0], torch.full((4,), LEAST))
+    torch.testing.assert_close(found.gather(1, 1 - y[:, None])[:, 0], torch.full((4,), MIN_SHARE))
 
 
 def test_a_row_equal_to_the_mean_has_no_direction_and_gets_the_frequencies() -> None:
@@ -177,7 +177,7 @@ def test_directions_in_which_rows_of_a_class_differ_count_little(
     (x, y), (new, labels) = draw(100), draw(200)
     whitened = neighbours(x, y, 2)(new).argmax(dim=1) == labels
     assert whitened.double().mean() > 0.97
-    monkeypatch.setattr(_neighbours, "MOST_FEATURES", 0)
+    monkeypatch.setattr(_neighbours, "MAX_FEATURES", 0)
     plain = neighbours(x, y, 2)(new).argmax(dim=1) == labels
     assert plain.double().mean() < 0.85
     i = int(torch.nonzero(whitened & ~plain)[0])
@@ -193,7 +193,7 @@ def test_of_too_many_features_the_covariance_is_left_alone(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = rows(width=4)
-    monkeypatch.setattr(_neighbours, "MOST_FEATURES", most)
+    monkeypatch.setattr(_neighbours, "MAX_FEATURES", most)
     model = neighbours(x, y)
     assert (model.root is None) == (most == 3)
     expected = one_by_one(x.numpy(), x.numpy(), y.numpy(), 5, whitened=most == 4)
@@ -204,7 +204,7 @@ def test_of_too_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     x, y, new = some(100)
     whole = neighbours(x, y)
     assert len(whole.index) == 100
-    monkeypatch.setattr(_neighbours, "MOST_ROWS", 20)
+    monkeypatch.setattr(_neighbours, "MAX_ROWS", 20)
     model, again, other = (neighbours(x, y, seed=seed) for seed in (3, 3, 4))
     assert len(model.index) == len(model.directions) == 20
     assert torch.equal(model(new), again(new))
@@ -217,12 +217,12 @@ def test_of_too_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(model.index, whole.index[at])
     assert torch.equal(whole.index, y.sort().values)
     torch.testing.assert_close(model.root, whole.root)
-    monkeypatch.setattr(_neighbours, "MOST_ROWS", 100)
+    monkeypatch.setattr(_neighbours, "MAX_ROWS", 100)
     assert torch.equal(neighbours(x, y, seed=4)(new), whole(new))
 
 
 def test_a_draw_leaves_the_global_generator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_neighbours, "MOST_ROWS", 20)
+    monkeypatch.setattr(_neighbours, "MAX_ROWS", 20)
     before = torch.get_rng_state()
     neighbours(*rows())
     assert torch.equal(before, torch.get_rng_state())
@@ -273,13 +273,13 @@ def test_rows_that_are_all_far_away_still_weigh_against_one_another(
     sharpness = SHARPNESS
     plain = Standardize(torch.zeros(2), torch.ones(2))
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.5]])
-    monkeypatch.setattr(_neighbours, "MOST_FEATURES", 0)
+    monkeypatch.setattr(_neighbours, "MAX_FEATURES", 0)
     model = Neighbours(plain, 3).fit(x, torch.tensor([0, 0, 1, 2]), seed=0)
     found = model(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).exp()
     for sign, shares in zip((1, -1), found, strict=True):
         cosines = sign * np.array([1.0, 1.0, 1.25**-0.5])
         weights = [2, 1, 1] * np.exp(sharpness * (cosines - cosines.max()))
-        expected = np.maximum(weights / weights.sum(), LEAST)
+        expected = np.maximum(weights / weights.sum(), MIN_SHARE)
         np.testing.assert_allclose(shares, expected, rtol=1e-3)
 
 
@@ -293,7 +293,7 @@ def opinions(n: int, n_classes: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         torch.log_softmax(torch.from_numpy(scale * rng.normal(size=(n, n_classes))), dim=1).float()
         for scale in (3, 2)
     )
-    return log_p, log_q.clamp(min=math.log(LEAST))
+    return log_p, log_q.clamp(min=math.log(MIN_SHARE))
 
 
 def lists(log_p: Tensor, depth: int, *, ragged: bool = True) -> tuple[Tensor, Tensor]:
@@ -307,16 +307,16 @@ def lists(log_p: Tensor, depth: int, *, ragged: bool = True) -> tuple[Tensor, Te
     return torch.cat([best.masked_fill(ended, -1e4), outside.log()], dim=1), columns
 
 
-def both(n: int, n_classes: int, *, listed: bool, seed: int = 0) -> Opinions:
+def both(n: int, n_classes: int, *, listed: bool, seed: int = 0) -> Estimates:
     """Both opinions, of all classes or of ragged lists."""
     log_p, log_q = opinions(n, n_classes, seed)
     if not listed:
-        return log_p, *aligned(log_q, None)
+        return log_p, *align_columns(log_q, None)
     log_p, columns = lists(log_p, n_classes // 2)
-    return log_p, *aligned(log_q, columns)
+    return log_p, *align_columns(log_q, columns)
 
 
-def likelihood(pool: Pool, given: Opinions, target: Tensor) -> float:
+def likelihood(pool: Pool, given: Estimates, target: Tensor) -> float:
     return float(pool(*given).double().gather(1, target[:, None]).mean())
 
 
@@ -353,14 +353,14 @@ def test_lists_get_each_labels_power_and_the_rest_that_of_all_others(
 ) -> None:
     every, log_q = opinions(40, 9)
     log_p, columns = lists(every, 4, ragged=ragged)
-    found = pool(log_p, *aligned(log_q, columns)).double().exp()
+    found = pool(log_p, *align_columns(log_q, columns)).double().exp()
     for i in range(40):
         listed = [k for k in columns[i].tolist()[:-1] if k < 9]
         places = [*range(len(listed)), 4]
         q = log_q[i].double().exp().numpy()
         others = sum(q[k] for k in range(9) if k not in listed)
         logs = pool.a * log_p[i, places].double().numpy()
-        logs += pool.b * np.log([*q[listed], max(others, LEAST)])
+        logs += pool.b * np.log([*q[listed], max(others, MIN_SHARE)])
         powers = np.exp(logs - logs.max())
         np.testing.assert_allclose(found[i, places], powers / powers.sum(), rtol=2e-3, atol=1e-6)
         assert (found[i, len(listed) : -1] == 0).all()
@@ -370,7 +370,7 @@ def test_lists_get_each_labels_power_and_the_rest_that_of_all_others(
 def test_shares_in_the_columns_of_lists() -> None:
     _, log_q = opinions(40, 9)
     log_p, columns = lists(opinions(40, 9)[0], 4)
-    found, ended = aligned(log_q, columns)
+    found, ended = align_columns(log_q, columns)
     assert found.shape == log_p.shape
     assert ended is not None
     assert torch.equal(ended[:, :-1], columns[:, :-1] == 9)
@@ -379,7 +379,7 @@ def test_shares_in_the_columns_of_lists() -> None:
     assert torch.equal(found[at[:, 0], at[:, 1]], log_q[at[:, 0], columns[at[:, 0], at[:, 1]]])
     mass = found.exp().masked_fill(ended, 0).sum(dim=1)
     torch.testing.assert_close(mass, log_q.exp().sum(dim=1), rtol=0, atol=1e-5)
-    assert aligned(log_q, None) == (log_q, None)
+    assert align_columns(log_q, None) == (log_q, None)
 
 
 def test_lists_of_all_classes_leave_the_least_share_and_are_the_dense_pool() -> None:
@@ -387,8 +387,8 @@ def test_lists_of_all_classes_leave_the_least_share_and_are_the_dense_pool() -> 
     labels = every.sort(dim=1, descending=True).indices
     log_p = torch.cat([every.gather(1, labels), torch.full((40, 1), -30.0)], dim=1)
     columns = torch.cat([labels, torch.full((40, 1), 6)], dim=1)
-    shares, ended = aligned(log_q, columns)
-    assert ((shares[:, -1].exp() - LEAST).abs() < 1e-6).all()
+    shares, ended = align_columns(log_q, columns)
+    assert ((shares[:, -1].exp() - MIN_SHARE).abs() < 1e-6).all()
     found = SOME[0](log_p, shares, ended).exp()
     expected = SOME[0](every, log_q, None).exp().gather(1, labels)
     torch.testing.assert_close(found[:, :-1], expected, rtol=1e-4, atol=1e-6)
@@ -407,8 +407,8 @@ def test_by_default_a_pool_is_the_first_opinion(listed: bool) -> None:
 # Fits
 
 
-def drawn(pool: Pool, n: int, *, listed: bool) -> tuple[Opinions, Tensor]:
-    """Opinions, and labels that follow the pool of them."""
+def drawn(pool: Pool, n: int, *, listed: bool) -> tuple[Estimates, Tensor]:
+    """Estimates, and labels that follow the pool of them."""
     given = both(n, 10, listed=listed)
     p = pool(*given).exp()
     return given, torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0))[:, 0]
@@ -453,7 +453,7 @@ def test_a_fit_is_at_least_as_likely_as_either_opinion_and_others(
 
 
 def test_exponents_that_are_both_large_keep_their_ratio() -> None:
-    """Opinions that err in opposite ways, and whose product never does."""
+    """Estimates that err in opposite ways, and whose product never does."""
     rng = np.random.default_rng(0)
     for scale in (0.3, 3.0):
         told, error = (torch.from_numpy(rng.normal(size=(500, 8))) for _ in range(2))
@@ -478,13 +478,13 @@ def test_of_many_scores_some_are_looked_at(listed: bool, monkeypatch: pytest.Mon
     given, y = drawn(Pool(0.7, 0.3), 9_000, listed=listed)
     whole = Pool.fit(*given, y)
     seen: set[int] = set()
-    real = _neighbours._pooled
+    real = _neighbours._pool
 
     def counted(log_p: Tensor, *rest: Tensor) -> Tensor:
         seen.add(len(log_p))
         return real(log_p, *rest)
 
-    monkeypatch.setattr(_neighbours, "_pooled", counted)
+    monkeypatch.setattr(_neighbours, "_pool", counted)
     monkeypatch.setattr(_neighbours, "MAX_SCORES", given[0].numel() // 3)
     third = Pool.fit(*given, y)
     assert seen == {3_000}

@@ -1,4 +1,4 @@
-"""The Shortlister: short sets, learned from scores and features, with a guaranteed accuracy."""
+"""The Shortlister: small prediction sets, learned from scores and features, with a guarantee."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from sklearn.base import clone
 
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.progress import Show
-from shortlist._utils.validation import check_choice
-from shortlist.conformal.calibrators import CALIBRATORS, Calibrator, check_by
+from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.costs import Cost
 from shortlist.predictors.base import AcceptedRows, SetPredictor
 from shortlist.predictors.conformal import ConformalPredictor
@@ -17,59 +16,70 @@ from shortlist.ranking import Ranking
 
 
 class Shortlister(ConformalPredictor):
-    """The shortest sets for an accuracy, learned from scores and features, with a guarantee.
+    """Predict the smallest sets of a guaranteed accuracy, learned from scores and features.
 
     Two stages learn from rows that the classifier was not trained on. The first re-scores the
-    labels: networks learn a residual on the classifier's logits from the features, and the labels
-    of near rows give a second opinion. (The features of up to 50,000 rows are kept as neighbours
-    of new ones.) The second estimates how the right label's rank is distributed in each row, and
-    thereby the probability of a miss for every size. For any lambda, the set is the one with the
-    smallest ``miss + lambda cost(size)``. Sets are nested in lambda, and rows held out from both
-    stages turn lambda into an exact guarantee of accuracy.
+    labels: an ensemble of networks learns a residual on the classifier's logits from the features,
+    and its probabilities are pooled with those of similar rows. (The features of up to 50,000 rows
+    are kept for this.) The second estimates the distribution of the true label's rank in each row,
+    and from it the probability of a miss for every set size. For any value lambda of
+    `cost_weight`, the set of a row is the one with the smallest ``P(miss) + lambda * cost(size)``.
+    Sets are nested in lambda, and calibration on rows held out from both stages chooses lambda so
+    that the accuracy is guaranteed.
 
     A stage is kept only if it helps on rows that it did not learn from. With few rows, no features
-    or no signal, what remains is the classifier with one temperature.
+    or no signal, neither stage is kept, and the sets come from the classifier's own probabilities,
+    calibrated with a temperature.
 
     Parameters
     ----------
     cost : {"linear", "log"}, sequence or callable, default="linear"
-        Cost of a size: a name, a table by size, or a function of the size. "linear" keeps the mean
-        size small.
+        Cost of a set size: a name, a table by size, or a function of the size. "linear" minimizes
+        the mean size.
     accuracy : float, default=0.95
-        Accuracy that `predict_set` guarantees unless it is given another one.
+        Accuracy that `predict_set` guarantees by default.
     cost_weight : float, optional
-        If given, `predict_set` uses this lambda of the paper unless it is given an accuracy.
+        The paper's lambda. If given, `predict_set` uses it by default, instead of `accuracy`.
     rescore : "auto" or bool, default="auto"
-        Whether to learn stage 1. "auto": if there are features and it helps.
+        Whether to learn stage 1. "auto" learns it if there are features and it helps.
     learn_sizes : "auto" or bool, default="auto"
-        Whether to learn stage 2. "auto": if it helps.
+        Whether to learn stage 2. "auto" learns it if it helps.
     calibration : float or None, default=0.25
-        Fraction of the rows of `fit` that is used for calibration. With None, all rows are learned
-        from, and `calibrate` must follow.
+        Fraction of the rows of `fit` that is used for calibration. With None, both stages learn
+        from all rows, and `calibrate` must be called before an accuracy can be guaranteed.
     by : {"class", "group"} or None, default=None
-        Whether the guarantee holds on average over all rows, for each class, or for each group.
+        Whether the guarantee holds for each class or for each group. By default, it holds on
+        average over all rows.
     allow_empty : bool, default=False
-        Whether a set may be empty. If not, each contains at least its row's first label.
+        Whether a set can be empty. If not, each set contains at least the first label of its row.
     on_unreachable : {"raise", "all"}, default="raise"
-        What to do about an accuracy that cannot be guaranteed: raise an error, or return every
-        label.
+        What to do if an accuracy cannot be guaranteed: raise an error, or return all labels.
     folds : int, default=5
-        Number of networks of each stage; each learns without its own fold of the rows.
-    width, rank_width : int, default=512, 64
-        Hidden units of the networks of the two stages.
-    learning_rate, batch_size, weight_decay, max_epochs, patience
-        Settings of the training of both stages (AdamW, averaged weights, early stopping). By
-        default a batch is 512 rows, or an eighth of them if they are few, up to 1,024 if they are
-        many, and 8,192 of a million; the learning rate grows with the square root of a batch
-        above 1,024.
+        Number of networks of each stage. Each is trained without its own fold of the rows.
+    width : int, default=512
+        Number of hidden units of the networks of stage 1.
+    rank_width : int, default=64
+        Number of hidden units in each layer of the networks of stage 2.
+    learning_rate : float, default=5e-4
+        Learning rate of AdamW, in both stages, for batches of up to 1,024 rows. It is multiplied
+        by the square root of ``batch_size / 1024`` for larger batches.
+    batch_size : int, optional
+        Number of rows of a training batch. By default, it depends on the number of rows: an eighth
+        of them, from 64 up to 512; with many rows, 1,024; with a million rows, about 8,000.
+    weight_decay : float, default=1e-2
+        Weight decay of AdamW.
+    max_epochs : int, default=50
+        Maximum number of epochs.
+    patience : int, default=5
+        Number of epochs without improvement after which training stops.
     score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
-        What the scores are. "auto" decides at fit; see `score_type_`.
+        Type of the scores. "auto" infers it in `fit`; see `score_type_`.
     score_depth : int, default=50
-        Number of log-probabilities of each row that stage 2 sees.
+        Number of log-probabilities of each row that the networks of stage 2 see.
     device : str, default="auto"
-        Where to train. "auto": where the features (or scores) are.
+        Where to train. "auto" is the device of the features or, without features, of the scores.
     progress : bool or "auto", default="auto"
-        Whether to show a progress bar. "auto": on a terminal.
+        Whether to show a progress bar. "auto" shows it on a terminal.
     random_state : int, RandomState instance or None, default=0
         Seed of the splits, the networks and their training.
 
@@ -78,9 +88,9 @@ class Shortlister(ConformalPredictor):
     classes_ : array
         Classes, in the order of the score columns.
     score_type_ : str
-        What the scores are.
+        Type of the scores.
     temperature_ : float
-        Temperature of the classifier's scores.
+        Temperature that calibrates the classifier's scores.
     score_ : ShortlisterScore
         The fitted stages.
 
@@ -156,7 +166,7 @@ class Shortlister(ConformalPredictor):
         return ShortlisterScore(**{name: getattr(self, name) for name in names})
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
-        return CALIBRATORS[self.by if by is None else by](on_unreachable=self.on_unreachable)
+        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> ShortlisterScore:
         self.score_.cost = self.cost
@@ -164,23 +174,21 @@ class Shortlister(ConformalPredictor):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_by(self.by)
-        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
         self._make_score().check_parameters()
 
     @property
     def rescored_(self) -> bool:
-        """Whether stage 1 was kept."""
+        """Whether stage 1 is part of the model."""
         return self.score_.rescorer_ is not None
 
     @property
     def learned_sizes_(self) -> bool:
-        """Whether stage 2 was kept."""
+        """Whether stage 2 is part of the model."""
         return self.score_.rank_model_ is not None
 
     @property
     def uses_features(self) -> bool:
-        """Whether `fit` saw features."""
+        """Whether `fit` was given features."""
         return self.score_.n_features_ is not None
 
     @property
@@ -194,9 +202,9 @@ class Shortlister(ConformalPredictor):
         Parameters
         ----------
         scores : array-like of shape (n_rows, n_classes) or Ranking
-            Scores, of the type that `fit` saw.
+            Scores, of the type of those given to `fit`.
         features : array-like of shape (n_rows, n_features), optional
-            Features, if `fit` used them.
+            Features, if `fit` was given features.
 
         Returns
         -------
@@ -211,13 +219,13 @@ class Shortlister(ConformalPredictor):
     def out_of_fold(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> Ranking:
-        """Return `rescored` for the rows of `fit`, each without the help of its own label.
+        """Return `rescored` for the rows of `fit`, each by networks that did not see its label.
 
         Parameters
         ----------
         scores : array-like of shape (n_rows, n_classes) or Ranking
             Scores of the rows that `fit` learned from, in the same order. Fit with
-            ``calibration=None``, so that these are all of its rows.
+            ``calibration=None``, so that both stages learn from all rows of `fit`.
         features : array-like of shape (n_rows, n_features), optional
             Features of the same rows.
 
@@ -227,27 +235,17 @@ class Shortlister(ConformalPredictor):
         """
         ranking, x = self._validate_rows(scores, features)
         ranking = ranking.with_scale(self.score_type_, 1 / self.temperature_)
-        rescorer = self.score_.rescorer_
-        if rescorer is None:
-            return normalize(self.score_.rerank(ranking, x))
-        if len(ranking) != len(rescorer.folds):
-            raise ValueError(
-                f"{len(ranking)} rows were given, but fit learned from {len(rescorer.folds)}; "
-                "out_of_fold takes the same rows in the same order"
-            )
-        checked = self.score_._check_features(x)
-        assert checked is not None
-        return rescorer.out_of_fold(self.score_.start(ranking), checked)
+        return normalize(self.score_.rerank_out_of_fold(ranking, x))
 
     def accepted_rows(self) -> AcceptedRows:
-        """Return what kind of rows the model accepts: that of the rows of `fit`."""
+        """Return which rows the model accepts: rows like those of `fit`."""
         schema, score = super().accepted_rows(), self.score_
         depth = score.buckets_.sizes[-1]
         dense = score.dense_ if schema.dense is None else schema.dense
         return AcceptedRows(dense, depth, max(schema.candidates, depth))
 
     def ablations(self) -> dict[str, SetPredictor]:
-        """Return an unfitted copy that does not learn stage 1.
+        """Return an unfitted model that does not learn stage 1.
 
         Returns
         -------
