@@ -57,7 +57,7 @@ def test_the_default_adds_lac_on_rescored_probabilities(monkeypatch: pytest.Monk
         requests.append((has_features, seed))
         return two_methods()
 
-    monkeypatch.setattr("shortlist.comparison.plan.default_methods", small_default_methods)
+    monkeypatch.setattr("shortlist.comparison.methods.default_methods", small_default_methods)
     comparison = sl.compare(*draw_rows(450, 1), random_state=4)
     assert list(comparison.curves) == ["Shortlister", "RAPS", "LAC, re-scored"]
     comparison = sl.compare(*draw_rows(450, 1)[:2])

@@ -1,4 +1,4 @@
-"""Comparisons of methods on the same rows."""
+"""The comparison of methods on the same rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Mapping, Sequence
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.progress import Show, track
 from shortlist.comparison.measure import measure_at
-from shortlist.comparison.plan import Plan, default_methods, plan_comparison
-from shortlist.comparison.result import (
-    MAIN_METHOD,
-    Comparison,
-    FittedMethod,
-    LabelledRows,
-    Measurement,
-    MethodResult,
-)
+from shortlist.comparison.measurements import Measurement
+from shortlist.comparison.methods import default_methods
+from shortlist.comparison.plan import Plan, plan_comparison
+from shortlist.comparison.result import MAIN_METHOD, Comparison, FittedMethod, MethodResult
+from shortlist.comparison.rows import LabelledRows, TestRows
 from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
 
@@ -28,6 +24,7 @@ __all__ = [
     "Measurement",
     "MethodResult",
     "Plan",
+    "TestRows",
     "compare",
     "default_methods",
     "measure_at",
@@ -42,7 +39,7 @@ def compare(
     y: ArrayLike,
     features: ArrayLike | None = None,
     *,
-    test: float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike | None] = 0.3,
+    test: TestRows = 0.3,
     accuracies: Sequence[float] = ACCURACIES,
     methods: Mapping[str, SetPredictor] | None = None,
     calibration: float | None = 0.25,
@@ -63,43 +60,44 @@ def compare(
     features : array-like of shape (n_rows, n_features), optional
         Features of the rows.
     test : float or tuple (scores, y, features), default=0.3
-        Fraction of the rows to use as test rows, or the test rows themselves. Leave out the
-        features if the other rows have none.
+        Fraction of the rows to use as test rows, or the test rows themselves. A tuple
+        (scores, y) is enough if the other rows have no features.
     accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
-        Accuracies at which sizes are compared, and which are guaranteed.
+        Accuracies to measure at.
     methods : mapping of str to SetPredictor, optional
-        Methods by name, also of your own. By default: the Shortlister, fixed top-k, LAC, APS,
-        RAPS, SAPS, the plug-in rule with logarithmic cost, the paper's path of selectors, and LAC
-        on re-scored probabilities.
+        Methods by name. By default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the
+        plug-in rule with logarithmic cost, the paper's path of selectors, and LAC on re-scored
+        probabilities.
     calibration : float or None, default=0.25
-        Fraction of the rows to calibrate with, the same for every method. With None, all rows fit,
-        nothing is guaranteed, and only sizes at equal accuracy are measured.
+        Fraction of the rows to calibrate with. All methods use the same calibration rows. With
+        None, all rows are used to fit, no accuracy is guaranteed, and only sizes at equal accuracy
+        are measured.
     stages : bool, default=False
-        Whether to add what each stage of the Shortlister contributes: the Shortlister without
-        re-scoring, and LAC, RAPS and SAPS on re-scored probabilities.
+        Whether to add methods that show what each stage of the Shortlister contributes: the
+        Shortlister without re-scoring, and LAC, RAPS and SAPS on re-scored probabilities.
     max_epochs : int, optional
         Maximum number of epochs for every method that trains networks.
     classes : array-like, optional
         Names of the score columns, in their order.
     progress : bool or "auto", default="auto"
-        Whether to show a progress bar. "auto": on a terminal.
+        Whether to show a progress bar. With "auto" it is shown on a terminal.
     random_state : int, RandomState instance or None, default=0
         Seed of the splits and of the default methods.
 
     Returns
     -------
     Comparison
-        Measurements, curves and fitted models. It prints as a table.
+        Measurements, curves and fitted models. The comparison prints as a table.
 
     Raises
     ------
     ValueError
-        If an argument is invalid. Nothing has been fitted then.
+        If an argument is invalid. Arguments are validated before any method is fitted.
 
     Notes
     -----
-    Methods that are tuned for an accuracy, such as RAPS and SAPS, are fitted for each accuracy
-    anew, on rows that are not used for calibration.
+    A method that is tuned for an accuracy, such as RAPS and SAPS, is fitted once for each
+    accuracy. It is tuned on rows that are not used for calibration.
 
     Examples
     --------
@@ -107,7 +105,7 @@ def compare(
     >>> data = sl.datasets.gaussian(4000)
     >>> methods = {"top-k": sl.SplitConformal("topk"), "LAC": sl.SplitConformal("lac")}
     >>> comparison = sl.compare(data.posterior, data.y, methods=methods, accuracies=[0.9])
-    >>> [one.method for one in comparison.measurements]
+    >>> [measurement.method for measurement in comparison.measurements]
     ['top-k', 'LAC']
     >>> comparison.at("LAC", 0.9).size < comparison.at("top-k", 0.9).size
     True

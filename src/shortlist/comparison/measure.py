@@ -1,4 +1,4 @@
-"""Fitting and measuring one method."""
+"""The measurement of one method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import clone
 
-from shortlist.comparison.result import FittedMethod, LabelledRows, Measurement, MethodResult
+from shortlist.comparison.measurements import Measurement
+from shortlist.comparison.result import FittedMethod, MethodResult
+from shortlist.comparison.rows import LabelledRows
 from shortlist.frontier import Frontier
 from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
 from shortlist.predictors import SetPredictor
@@ -31,29 +33,34 @@ def measure(
     name : str
         Name of the method.
     method : SetPredictor
-        The method, which is cloned.
+        The method. It is cloned and stays unfitted.
     accuracies : sequence of float
         Accuracies to measure at.
-    train, calibration, test : LabelledRows
-        Rows for each purpose. Without calibration rows nothing is guaranteed.
+    train : LabelledRows
+        Rows to fit on.
+    calibration : LabelledRows or None
+        Calibration rows. Without them, no accuracy is guaranteed.
+    test : LabelledRows
+        Rows to measure on.
 
     Returns
     -------
     MethodResult
+        Measurements, curve and fitted models. A method that is tuned has a model for each
+        accuracy.
     """
     curves: list[Frontier] = []
     measurements: list[Measurement] = []
     fitted = FittedMethod({}, {}, test)
-    is_tuned = method.is_tuned
     for accuracy in accuracies:
-        if not curves or is_tuned:
+        if not curves or method.is_tuned:
             start = time.monotonic()
             model = _fit(method, accuracy, train, calibration)
             seconds = time.monotonic() - start
             curves.append(model.frontier(*test))
         fitted.models[accuracy], fitted.curves[accuracy] = model, curves[-1]
         measurements.append(measure_at(name, model, accuracy, curves[-1], test, seconds))
-    curve = curves[0] if len(curves) == 1 else _union(curves, name)
+    curve = curves[0] if len(curves) == 1 else _concatenate(curves, name)
     return MethodResult(name, measurements, model, curve, fitted)
 
 
@@ -68,7 +75,7 @@ def _fit(
     if "calibration" in model.get_params():
         model.set_params(calibration=None)
     if method.is_tuned:
-        # Also for a score inside of a predictor, as in ConformalPredictor(RAPS()).
+        # The parameter can be that of a score inside the predictor: ConformalPredictor(RAPS()).
         names = [name for name in model.get_params() if name.split("__")[-1] == "accuracy"]
         model.set_params(**dict.fromkeys(names, accuracy))
     model.fit(*train)
@@ -103,13 +110,14 @@ def measure_at(
     curve : Frontier
         The model's curve on the test rows.
     test : LabelledRows
-        The test rows.
+        Rows to measure on.
     fit_seconds : float
-        Seconds that the fit took.
+        Seconds that fitting and calibration took.
 
     Returns
     -------
     Measurement
+        Sizes, accuracies and times at this accuracy.
     """
     size = float(curve.size_at(accuracy))
     start = time.monotonic()
@@ -119,8 +127,9 @@ def measure_at(
         nan = math.nan
         return Measurement(name, accuracy, size, nan, nan, nan, nan, nan, fit_seconds, nan)
     with warnings.catch_warnings():
+        # NumPy warns if every class is NaN.
         warnings.simplefilter("ignore", RuntimeWarning)
-        worst = float(np.nanmin(class_accuracy(sets, test.y)))
+        worst_class = float(np.nanmin(class_accuracy(sets, test.y)))
     return Measurement(
         name,
         accuracy,
@@ -128,14 +137,14 @@ def measure_at(
         sets.accuracy(test.y),
         sets.mean_size,
         size_stratified_violation(sets, test.y, accuracy),
-        worst,
+        worst_class,
         single_share(sets),
         fit_seconds,
         predict_seconds,
     )
 
 
-def _union(curves: Sequence[Frontier], name: str) -> Frontier:
+def _concatenate(curves: Sequence[Frontier], name: str) -> Frontier:
     """Return the points of several curves as one curve."""
     return Frontier(
         np.concatenate([c.accuracy for c in curves]),
