@@ -319,7 +319,7 @@ RANKING = Ranking.from_scores(np.arange(6.0).reshape(2, 3))
         (lambda: chosen(custom(members=[[0]]), RANKING, 0), "gave 1 sets for 2 rows"),
         (lambda: chosen(custom(members=[[0], [3]]), RANKING, 0), "0 to 2; got 0 to 3"),
         (lambda: chosen(custom(members=[[0], [-1]]), RANKING, 0), "0 to 2; got -1 to 0"),
-        (lambda: chosen(custom(members=[[0], [1, 1]]), RANKING, 0), "row 1 holds 1 twice"),
+        (lambda: chosen(custom(members=[[0], [1, 1]]), RANKING, 0), "row 1 contains 1 twice"),
         (
             lambda: Custom.from_masks(lambda r: np.ones((len(r), 3))).sizes(RANKING),
             "set predictor 0 gave torch.float64 of shape (2, 3); needed: booleans",

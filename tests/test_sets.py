@@ -120,8 +120,8 @@ def test_prefixes_of_candidates_are_named():
     ("sizes", "said"),
     [
         ([1, 2], "row 1 lists only 1"),
-        ([3, 1], "a set of 3 labels is asked for, but only 2 labels of a row are ranked"),
-        ([5, 1], "a set of 5 labels is asked for, but there are only 4 classes"),
+        ([3, 1], "a set of 3 labels is requested, but only 2 labels of a row are ranked"),
+        ([5, 1], "a set of 5 labels is requested, but there are only 4 classes"),
         ([1, -2], "sizes must not be negative; got -2"),
         ([1.5, 1.0], "sizes must be integers; got torch.float64"),
         ([True, False], "sizes must be integers; got torch.bool"),
@@ -148,7 +148,7 @@ def test_fifty_thousand_short_sets_of_a_thousand_classes_take_under_two_megabyte
     sets = PredictionSets.from_ranking(ranking, sizes)
     assert sets.mean_size == 2
     assert sets.nbytes < 2e6
-    held = [*vars(sets).values(), *sets._lists]
+    held = [*vars(sets).values(), *sets._stored]
     tensors = [v for v in held if isinstance(v, torch.Tensor)]
     assert sum(t.untyped_storage().nbytes() for t in tensors) == sets.nbytes
     assert len(pickle.dumps(sets)) < 2e6
@@ -297,15 +297,15 @@ def test_labels_never_seen(animals, y, said):
 @pytest.mark.parametrize(
     ("lists", "options", "said"),
     [
-        ([[0], [1, 3]], {"n_classes": 3}, "row 1 holds 3, which is not one of the classes 0 to 2"),
-        ([[], [-1]], {"n_classes": 3}, "row 1 holds -1"),
+        ([[0], [1, 3]], {"n_classes": 3}, "row 1 contains 3, which is not one of the classes 0 to 2"),
+        ([[], [-1]], {"n_classes": 3}, "row 1 contains -1"),
         (
             [[], ["cat", "gnu"]],
             {"classes": ANIMALS},
-            "row 1 holds 'gnu', which is not one of",
+            "row 1 contains 'gnu', which is not one of",
         ),
-        ([[0], [1, 2, 1]], {"n_classes": 3}, "row 1 holds 1 twice"),
-        ([["cat", "cat"]], {"classes": ANIMALS}, "row 0 holds 'cat' twice"),
+        ([[0], [1, 2, 1]], {"n_classes": 3}, "row 1 contains 1 twice"),
+        ([["cat", "cat"]], {"classes": ANIMALS}, "row 0 contains 'cat' twice"),
         ([[0.5]], {"n_classes": 3}, "float labels (first: 0.5)"),
         ([["cat"]], {"n_classes": 3}, "str labels (first: 'cat')"),
         (["cat", "dog"], {"classes": ANIMALS}, "row 0 is the string 'cat'"),

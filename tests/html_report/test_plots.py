@@ -58,12 +58,12 @@ def test_classes() -> None:
 def test_of_many_classes_the_lowest_are_drawn() -> None:
     scores, y = draw(2000, n=60)
     sets = sl.SplitConformal().fit(scores[:1000], y[:1000]).predict_set(scores[1000:])
-    ax = sets.plot_classes(y[1000:], axes(), most=7)
+    ax = sets.plot_classes(y[1000:], axes(), max_classes=7)
     shares = np.sort(class_accuracy(sets, y[1000:]))[:7]
     np.testing.assert_allclose([p.get_width() for p in ax.patches], shares)  # type: ignore[attr-defined]
     assert "the 7 lowest of 60" in ax.get_xlabel()
-    with pytest.raises(ValueError, match="most must be an integer of at least 1; got 0"):
-        sets.plot_classes(y[1000:], most=0)
+    with pytest.raises(ValueError, match="max_classes must be an integer of at least 1; got 0"):
+        sets.plot_classes(y[1000:], max_classes=0)
 
 
 def model(**given: object) -> tuple[sl.SplitConformal, np.ndarray, np.ndarray]:

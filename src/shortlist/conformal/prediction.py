@@ -132,7 +132,7 @@ class _NestedSets(_SetBuffer):
                 ranking.classes,
                 array_type=ranking.array_type,
                 guarantee=guarantee,
-                within=None if len(self.lengths) == 1 else self.sizes,
+                stored_sizes=None if len(self.lengths) == 1 else self.sizes,
             )
 
 
