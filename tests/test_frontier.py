@@ -311,7 +311,7 @@ def test_a_band_needs_rows():
     from matplotlib import pyplot as plt
 
     plain = frontier([(0.5, 1.0), (1.0, 3.0)])
-    with pytest.raises(ValueError, match=r"has none; make it with rows=\(hits, sizes\)"):
+    with pytest.raises(ValueError, match=r"has none; build it with rows=\(hits, sizes\)"):
         plain.band()
     with pytest.raises(ValueError, match="this Frontier has none"):
         plain.plot(band=True)

@@ -56,11 +56,14 @@ def test_a_loss_of_another_kind_is_refused() -> None:
         (lambda: selector(device="gpu").fit(SCORES, Y), "device = 'gpu' is not available"),
         (lambda: selector().fit(scipy.sparse.csr_array(SCORES), Y), r"sparse.*\.toarray\(\)"),
         (lambda: selector().fit([["car", "bus"]], [0]), "numbers.*Ranking.from_candidates"),
-        (lambda: selector().fit(SCORES, Y[:, None]), r"shape \(300, 1\): np\.ravel\(y\)\?"),
-        (lambda: selector().fit(SCORES, np.eye(3)[Y % 3]), r"np\.argmax\(y, axis=1\)\?"),
-        (lambda: selector().fit(SCORES, torch.eye(3)[Y % 3]), r"np\.argmax\(y, axis=1\)\?"),
-        (lambda: selector().fit(SCORES[0], Y[:1]), r"of one row, \[scores\]\?"),
-        (lambda: selector().fit(SCORES.T, Y), r"300 columns: scores\.T\?"),
+        (
+            lambda: selector().fit(SCORES, Y[:, None]),
+            r"\(300, 1\)\. Convert it with np\.ravel\(y\)",
+        ),
+        (lambda: selector().fit(SCORES, np.eye(3)[Y % 3]), r"np\.argmax\(y, axis=1\)"),
+        (lambda: selector().fit(SCORES, torch.eye(3)[Y % 3]), r"np\.argmax\(y, axis=1\)"),
+        (lambda: selector().fit(SCORES[0], Y[:1]), r"for a single row, give \[scores\]"),
+        (lambda: selector().fit(SCORES.T, Y), r"300 columns; did you mean scores\.T\?"),
         (lambda: selector().fit(SCORES > 0, Y), "got dtype bool"),
         (lambda: sl.ShortlistClassifier(Ridge()).fit(X, Y), r"Ridge\(\) is a regressor"),  # type: ignore[arg-type]
         (lambda: sl.ShortlistClassifier(method="topk").fit(X, Y), "set predictor.*got 'topk'"),  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def linear_cost(size: int) -> float:
     return float(size)
 
 
-NAMED: dict[str, Callable[[int], float]] = {"log": log_cost, "linear": linear_cost}
+NAMED_COSTS: dict[str, Callable[[int], float]] = {"log": log_cost, "linear": linear_cost}
 
 
 def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
@@ -69,8 +69,8 @@ def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
     Parameters
     ----------
     cost : {"log", "linear"}, mapping, sequence or callable
-        A mapping gives the cost of each size; a sequence lists the costs of sizes 1, 2, 3, …; a
-        callable takes a size. Costs must be non-negative and must not decrease.
+        A mapping contains the cost of each size; a sequence contains the costs of sizes 1, 2, 3,
+        …; a callable takes a size. Costs must be non-negative and must not decrease.
     sizes : iterable of int
         The sizes that can occur.
 
@@ -93,11 +93,11 @@ def cost_table(cost: Cost, sizes: Iterable[int]) -> Tensor:
     ValueError: cost must not decrease with the size: cost(1) = 0.5, but cost(2) = 0.25
     """
     function = _as_function(cost)
-    wanted = sorted({int(s) for s in sizes})
-    table = torch.full((max(wanted, default=0) + 1,), math.nan, dtype=torch.float64)
+    possible = sorted({int(size) for size in sizes})
+    table = torch.full((max(possible, default=0) + 1,), math.nan, dtype=torch.float64)
     table[0] = 0.0
     previous: tuple[int, float] | None = None
-    for size in wanted:
+    for size in possible:
         if size == 0:
             continue
         value = _check_cost(size, function(size))
@@ -124,23 +124,23 @@ def _check_cost(size: int, cost: object) -> float:
 
 def _as_function(cost: Cost) -> Callable[[int], float]:
     """Return a cost as a function of the size."""
-    if isinstance(cost, str) and cost in NAMED:
-        return NAMED[cost]
+    if isinstance(cost, str) and cost in NAMED_COSTS:
+        return NAMED_COSTS[cost]
     if isinstance(cost, Mapping):
-        by_size = cost
+        table = cost
 
         def from_mapping(size: int) -> float:
-            if size not in by_size:
-                raise ValueError(f"cost has no entry for size {size}: {dict(by_size)!r}")
-            return by_size[size]
+            if size not in table:
+                raise ValueError(f"cost has no entry for size {size}: {dict(table)!r}")
+            return table[size]
 
         return from_mapping
     if callable(cost):
         return cost
     if isinstance(cost, str) or np.ndim(cost) != 1:
         raise ValueError(
-            f"cost must be one of {', '.join(map(repr, NAMED))}, a table by size (a mapping, or a "
-            f"list from size 1 on) or a function of the size; got {cost!r}"
+            f"cost must be one of {', '.join(map(repr, NAMED_COSTS))}, a table by size (a mapping, "
+            f"or a list that starts at size 1) or a function of the size; got {cost!r}"
         )
     check_unmasked(cost, "cost")
     values: list[float] = list(cost)
@@ -148,7 +148,7 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
     def from_sequence(size: int) -> float:
         if size > len(values):
             raise ValueError(
-                f"cost lists {len(values)} costs, of sizes 1 to {len(values)}; size {size} occurs"
+                f"cost has only {len(values)} values, for sizes from 1 on, but size {size} occurs"
             )
         return values[size - 1]
 
@@ -158,24 +158,24 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
 def cost_matrix(
     hits: Tensor, size_costs: Tensor, cost_weight: float | Tensor, largest_cost: float | None
 ) -> Tensor:
-    """Return the costs `c` of one batch.
+    """Return the cost `c` of each set of a batch.
 
     Parameters
     ----------
-    hits : bool Tensor of shape (rows, |K|)
-        Whether each set contains the right label.
-    size_costs : Tensor of shape (rows, |K|)
+    hits : bool Tensor of shape (n_rows, |K|)
+        Whether each set contains the true label.
+    size_costs : Tensor of shape (n_rows, |K|)
         `cost(size)` of each set.
-    cost_weight : float or Tensor of shape (weights,)
+    cost_weight : float or Tensor of shape (n_weights,)
         Lambda of the paper.
     largest_cost : float or None
         `cost` of the largest size that can occur (not of the largest in this batch). Costs are
-        divided by `1 + cost_weight * largest_cost`, so that they lie in [0, 1]. None: they are
-        not divided.
+        divided by `1 + cost_weight * largest_cost`, so that they lie in [0, 1]. If None, they
+        are not divided.
 
     Returns
     -------
-    Tensor of shape (rows, |K|) or (weights, rows, |K|)
+    Tensor of shape (n_rows, |K|) or (n_weights, n_rows, |K|)
         The costs; with a leading axis for a vector of weights.
 
     Examples

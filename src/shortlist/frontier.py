@@ -24,8 +24,8 @@ class Band(NamedTuple):
     high: NDArray[np.float64]
 
 
-MAX_DOTS = 100
-"""Curves with at most this many points show them as dots."""
+MAX_MARKERS = 100
+"""Curves with at most this many points show each of them."""
 
 
 class Frontier:
@@ -36,7 +36,7 @@ class Frontier:
     accuracy, mean_size, parameter : array-like of shape (n_points,)
         The points, in the order in which they were measured.
     parameter_name : str, default="cost_weight"
-        What was varied, such as "cost_weight" or "threshold".
+        Name of the parameter, such as "cost_weight" or "threshold".
     name : str, default=""
         Name of the method, for legends.
     rows : tuple (hits, sizes) of arrays of shape (n_rows, n_points), optional
@@ -78,7 +78,7 @@ class Frontier:
                 f"({len(self.mean_size)}) and parameters ({len(self.parameter)})"
             )
         self.rows = None if rows is None else self._check_rows(*rows)
-        self._best = _undominated(self.accuracy, self.mean_size)
+        self._envelope = _pareto_points(self.accuracy, self.mean_size)
 
     def __len__(self) -> int:
         """Return the number of points."""
@@ -92,21 +92,21 @@ class Frontier:
         Frontier
             Points for which no other one is at least as accurate with smaller sets.
         """
-        at = self._best
+        best = self._envelope
         return Frontier(
-            self.accuracy[at],
-            self.mean_size[at],
-            self.parameter[at],
+            self.accuracy[best],
+            self.mean_size[best],
+            self.parameter[best],
             self.parameter_name,
             self.name,
-            rows=None if self.rows is None else (self.rows[0][:, at], self.rows[1][:, at]),
+            rows=None if self.rows is None else (self.rows[0][:, best], self.rows[1][:, best]),
         )
 
     def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]:
         """Return the mean size at which an accuracy is reached.
 
-        The envelope is interpolated linearly between points; a random choice between the sets of
-        two points attains this.
+        The envelope is interpolated linearly between its points. A random choice between the sets
+        of two points attains the interpolated size.
 
         Parameters
         ----------
@@ -118,9 +118,9 @@ class Frontier:
         float or array
             Mean sizes; NaN for accuracies that are not reached.
         """
-        asked = _check_accuracies(accuracy)
-        sizes = _interpolate(asked, self.accuracy[self._best], self.mean_size[self._best])
-        return sizes if asked.ndim else float(sizes)
+        targets = _check_accuracies(accuracy)
+        sizes = _interpolate(targets, self.accuracy[self._envelope], self.mean_size[self._envelope])
+        return sizes if targets.ndim else float(sizes)
 
     def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]:
         """Return the accuracy that is reached at a mean size.
@@ -135,10 +135,10 @@ class Frontier:
         float or array
             Accuracies; NaN below the smallest size.
         """
-        accuracies, sizes = self.accuracy[self._best], self.mean_size[self._best]
-        asked = np.asarray(mean_size, dtype=np.float64)
-        reached = np.where(asked < sizes[0], np.nan, np.interp(asked, sizes, accuracies))
-        return reached if asked.ndim else float(reached)
+        accuracies, sizes = self.accuracy[self._envelope], self.mean_size[self._envelope]
+        at = np.asarray(mean_size, dtype=np.float64)
+        result = np.where(at < sizes[0], np.nan, np.interp(at, sizes, accuracies))
+        return result if at.ndim else float(result)
 
     def band(
         self,
@@ -150,8 +150,8 @@ class Frontier:
     ) -> Band:
         """Return pointwise confidence limits of the mean size at each accuracy.
 
-        They are found by the percentile bootstrap over the rows. They show what another draw of
-        rows would change, but not what another training would change.
+        The limits are those of the percentile bootstrap over rows. They account for the draw of
+        the rows, but not for the randomness of training.
 
         Parameters
         ----------
@@ -167,8 +167,8 @@ class Frontier:
         Returns
         -------
         Band
-            Arrays `accuracy`, `low` and `high`. Both limits are NaN where the curve does not reach
-            the accuracy. `high` is NaN where too many bootstrap curves do not reach it.
+            Arrays `accuracy`, `low` and `high`. Both limits are NaN for accuracies that the curve
+            does not reach. `high` is NaN if too many bootstrap curves do not reach the accuracy.
 
         Raises
         ------
@@ -186,27 +186,27 @@ class Frontier:
         """
         if self.rows is None:
             raise ValueError(
-                "a band needs the hits and sizes of each row, but this Frontier has none; make it "
-                "with rows=(hits, sizes), or by the method frontier of a set predictor"
+                "a band needs the hits and sizes of each row, but this Frontier has none; build it "
+                "with rows=(hits, sizes), or with the method frontier of a set predictor"
             )
         tail = (1 - check_probability(level, "level")) / 2
         count = check_count(resamples, "resamples")
-        ends = self.accuracy[self._best][[0, -1]]
-        asked = (
+        ends = self.accuracy[self._envelope][[0, -1]]
+        targets = (
             np.linspace(ends[0], ends[1], 50)
             if accuracy is None
             else np.atleast_1d(_check_accuracies(accuracy))
         )
-        sizes = np.empty((count, *asked.shape))
-        for i, (a, s) in enumerate(_resampled(*self.rows, count, seed)):
-            best = _undominated(a, s)
-            sizes[i] = _interpolate(asked, a[best], s[best])
+        sizes = np.empty((count, *targets.shape))
+        for i, (a, s) in enumerate(_bootstrap(*self.rows, count, seed)):
+            best = _pareto_points(a, s)
+            sizes[i] = _interpolate(targets, a[best], s[best])
         sizes[np.isnan(sizes)] = np.inf  # An accuracy that is not reached has no finite size.
         low = np.quantile(sizes, tail, axis=0, method="lower")
         high = np.quantile(sizes, 1 - tail, axis=0, method="higher")
-        reached = asked <= ends[1]
+        reached = targets <= ends[1]
         low[~reached | np.isinf(low)] = high[~reached | np.isinf(high)] = np.nan
-        return Band(asked, low, high)
+        return Band(targets, low, high)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the points as a pandas frame.
@@ -229,7 +229,7 @@ class Frontier:
     def plot(self, ax: Axes | None = None, *, band: bool = False, **style: object) -> Axes:
         """Plot accuracy against mean size.
 
-        The envelope is a line. Up to 100 points are shown as dots.
+        The envelope is a line. The points are shown as dots if there are at most 100.
 
         Parameters
         ----------
@@ -250,9 +250,9 @@ class Frontier:
         shade = self.band() if band else None  # First, since it may raise.
         axes: Axes = plt.subplots()[1] if ax is None else ax
         options = {"marker": "o", "markersize": 3.5, "label": self.name or None} | style
-        curve = self.mean_size[self._best], self.accuracy[self._best]
+        curve = self.mean_size[self._envelope], self.accuracy[self._envelope]
         (line,) = axes.plot(*curve, **options)  # type: ignore[arg-type]
-        if len(self) <= MAX_DOTS:
+        if len(self) <= MAX_MARKERS:
             axes.plot(self.mean_size, self.accuracy, ".", ms=3, color=line.get_color(), alpha=0.5)
         if shade is not None:
             axes.fill_betweenx(*shade, color=line.get_color(), alpha=0.2, linewidth=0)
@@ -263,7 +263,7 @@ class Frontier:
     def _check_rows(
         self, hits: ArrayLike, sizes: ArrayLike
     ) -> tuple[NDArray[np.bool_], NDArray[np.integer | np.floating]]:
-        """Return the hits and sizes of each row, validated, in compact types."""
+        """Return the hits and sizes of each row, validated, in types that need little memory."""
         contained, lengths = np.array(hits), np.asarray(sizes)
         if (
             contained.shape != lengths.shape
@@ -299,7 +299,7 @@ class Frontier:
 
 
 def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """Return values of points, validated."""
+    """Return the values of the points as an array, validated."""
     array = np.array(values, dtype=np.float64)
     wrong = np.isnan(array) if name == "parameter" else ~np.isfinite(array)
     if array.ndim != 1 or not len(array) or wrong.any():
@@ -309,14 +309,14 @@ def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 def _check_accuracies(given: ArrayLike) -> NDArray[np.float64]:
     """Return accuracies as an array; raise if one is not between 0 and 1."""
-    asked = np.asarray(given, dtype=np.float64)
-    if ((asked < 0) | (asked > 1)).any():
+    targets = np.asarray(given, dtype=np.float64)
+    if ((targets < 0) | (targets > 1)).any():
         raise ValueError(f"an accuracy must be between 0 and 1; got {given!r}")
-    return asked
+    return targets
 
 
-def _undominated(accuracy: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the indices of the points that no other one dominates, both coordinates increasing."""
+def _pareto_points(accuracy: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the indices of the points that no other one dominates, by increasing size."""
     order = np.lexsort((-accuracy, size))
     highest = np.maximum.accumulate(accuracy[order])
     best: NDArray[np.intp] = order[np.diff(highest, prepend=-1.0) > 0]
@@ -324,19 +324,20 @@ def _undominated(accuracy: NDArray[np.float64], size: NDArray[np.float64]) -> ND
 
 
 def _interpolate(
-    asked: NDArray[np.float64], accuracies: NDArray[np.float64], sizes: NDArray[np.float64]
+    targets: NDArray[np.float64], accuracies: NDArray[np.float64], sizes: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return sizes at accuracies on an envelope; NaN beyond its last point."""
-    return np.where(asked > accuracies[-1], np.nan, np.interp(asked, accuracies, sizes))
+    return np.where(targets > accuracies[-1], np.nan, np.interp(targets, accuracies, sizes))
 
 
-def _resampled(
+def _bootstrap(
     hits: NDArray[np.bool_], sizes: NDArray[np.integer | np.floating], resamples: int, seed: int
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield accuracies and mean sizes of bootstrap samples.
 
-    Rows are weighted by how often they were drawn, in blocks of samples and of rows. All sums are
-    of integers, so they are exact, and the same on every machine.
+    Each row is weighted by the number of times it was drawn. Sums are computed by blocks of
+    samples and of rows. They are sums of integers, so they are exact, and the same on every
+    machine.
     """
     rng = np.random.default_rng(seed)
     n, points = hits.shape

@@ -19,9 +19,9 @@ class Guarantee:
     Parameters
     ----------
     kind : {"none", "marginal", "confidence", "certified"}
-        What is stated:
+        Type of the statement:
 
-        - ``"none"``: nothing about the accuracy.
+        - ``"none"``: nothing is guaranteed.
         - ``"marginal"``: the probability that a set contains the label is at least `accuracy`,
           over the draw of the calibration rows and of the new row.
         - ``"confidence"``: with probability ``1 - delta`` over the draw of the calibration rows,
@@ -78,7 +78,17 @@ class Guarantee:
         return "; ".join(clause for clause in clauses if clause)
 
     def with_note(self, note: str) -> Guarantee:
-        """Return the same guarantee with one more note."""
+        """Return the same guarantee with one more note.
+
+        Parameters
+        ----------
+        note : str
+            Exception or condition, as a clause. An empty one is ignored.
+
+        Returns
+        -------
+        Guarantee
+        """
         return replace(self, notes=(*self.notes, note)) if note else self
 
 
@@ -87,12 +97,36 @@ NO_GUARANTEE = Guarantee("none")
 
 
 def complement(probability: float) -> float:
-    """Return one minus a decimal number, without rounding errors: ``complement(0.9) == 0.1``."""
+    """Return one minus a probability, computed in decimal so that 1 - 0.9 is 0.1.
+
+    Parameters
+    ----------
+    probability : float
+        Number between 0 and 1.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> complement(0.9), 1 - 0.9
+    (0.1, 0.09999999999999998)
+    """
     return float(1 - Fraction(repr(float(probability))))
 
 
 def count_rows(rows: int) -> str:
-    """Return a number of calibration rows in words.
+    """Return a number of calibration rows as text.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

@@ -130,8 +130,8 @@ def size_stratified_violation(
 ) -> float:
     """Return the largest gap between an accuracy and the accuracy of sets of similar size.
 
-    An average accuracy hides that small sets may contain the label too rarely, and large ones
-    needlessly often (Angelopoulos and others, 2021). 0 is best.
+    The accuracy over all rows does not show whether small sets contain the label too rarely, and
+    large sets more often than needed. The best value is 0 (Angelopoulos and others, 2021).
 
     Parameters
     ----------
@@ -140,13 +140,13 @@ def size_stratified_violation(
     y : array-like of shape (n_rows,)
         Labels.
     accuracy : float
-        The requested accuracy. A stratum above it counts as much as one below it.
+        Requested accuracy. A stratum above it counts as much as one below it.
     bins : sequence of int, default=(1, 3, 10, 100)
-        Increasing sizes: the largest size of each stratum but the last. The default, as in that
-        paper, is 0 to 1 labels, 2 to 3, 4 to 10, 11 to 100, and more.
+        Largest size of each stratum but the last, increasing. The default strata are those of the
+        paper: 0 to 1 labels, 2 to 3, 4 to 10, 11 to 100, and more.
     min_rows : int, default=30
-        Strata with fewer rows are ignored: with 30 rows, the gap is about 0.05 by chance alone.
-        With 1, all rows count, as in the paper.
+        Strata with fewer rows are ignored: in a stratum of 30 rows, a gap of about 0.05
+        is expected by chance. With 1, all rows count, as in the paper.
 
     Returns
     -------
@@ -159,8 +159,8 @@ def size_stratified_violation(
     >>> size_stratified_violation(sets, [0, 1, 1, 1], 0.75, min_rows=1)
     0.25
     """
-    asked = check_probability(accuracy, "accuracy")
-    fewest = check_count(min_rows, "min_rows")
+    target = check_probability(accuracy, "accuracy")
+    min_rows = check_count(min_rows, "min_rows")
     edges = [check_count(edge, "each size of bins", minimum=0) for edge in bins]
     if any(a >= b for a, b in pairwise(edges)):
         raise ValueError(f"bins must increase; got {list(bins)}")
@@ -168,8 +168,8 @@ def size_stratified_violation(
     stratum = np.searchsorted(edges, to_tensor(sets.sizes, "sizes").cpu().numpy())
     rows = np.bincount(stratum, minlength=len(edges) + 1)
     hits = np.bincount(stratum[contained], minlength=len(edges) + 1)
-    enough = rows >= fewest
-    gaps = np.abs(hits[enough] / rows[enough] - asked)
+    enough = rows >= min_rows
+    gaps = np.abs(hits[enough] / rows[enough] - target)
     return float(gaps.max()) if len(gaps) else float("nan")
 
 

@@ -22,12 +22,12 @@ ArrayType: TypeAlias = Literal["numpy", "torch"]
 
 
 def infer_array_type(x: object) -> ArrayType:
-    """Return the type of array in which results for the input `x` are returned."""
+    """Return the array type of the results for an input: that of the input."""
     return "torch" if isinstance(x, Tensor) else "numpy"
 
 
 def to_array_type(x: Tensor, array_type: ArrayType) -> Array:
-    """Return a tensor as the given type of array."""
+    """Convert a tensor to an array type."""
     return x if array_type == "torch" else x.cpu().numpy()
 
 
@@ -57,8 +57,9 @@ def to_tensor(x: object, name: str) -> Tensor:
     check_unmasked(x, name)
     if hasattr(x, "toarray"):
         raise ValueError(
-            f"{name} are a sparse {type(x).__name__} of shape {getattr(x, 'shape', '?')}; "
-            "convert to dense with .toarray(), or reduce features first (e.g. TruncatedSVD)"
+            f"{name} must be dense; got a sparse {type(x).__name__} of shape "
+            f"{getattr(x, 'shape', '?')}. Convert it with .toarray(), or reduce features first "
+            "(e.g. TruncatedSVD)"
         )
     try:
         array = np.asarray(x)
@@ -143,7 +144,7 @@ def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple
     if matrix.ndim != 2:
         raise ValueError(
             f"{name} must be a matrix of shape (rows, {columns}); got shape {tuple(matrix.shape)}"
-            + (f": of one row, [{name}]?" if matrix.ndim == 1 else "")
+            + (f"; for a single row, give [{name}]" if matrix.ndim == 1 else "")
         )
     if matrix.shape[0] == 0 or matrix.shape[1] == 0:
         raise ValueError(

@@ -62,18 +62,19 @@ def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
         numbers = array.astype(np.float64)
         whole = bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
         raise ValueError(
-            f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels are integers, "
-            f"strings or other hashables{': ' + name + '.astype(int)?' if whole else ''}"
+            f"{name} holds floats (first: {array[0]}, dtype {array.dtype}); labels must be "
+            "integers, strings or other hashable objects"
+            + (f". Convert them with {name}.astype(int)" if whole else "")
         )
     # NumPy converts times in nanoseconds to integers, because Python's times are coarser.
     is_nanoseconds = array.dtype.kind in "mM" and isinstance(array[0].item(), int)
     if array.dtype.kind in "cV" or is_nanoseconds:
-        hint = f": {name}.astype(str)?" if is_nanoseconds else ""
+        hint = f". Convert them with {name}.astype(str)" if is_nanoseconds else ""
         fields = array.dtype.names
         content = array.dtype if fields is None else f"records with the fields {', '.join(fields)}"
         raise ValueError(
-            f"{name} holds {content} (first: {array[0]}); labels are integers, strings or other "
-            f"hashables{hint}"
+            f"{name} holds {content} (first: {array[0]}); labels must be integers, strings or "
+            f"other hashable objects{hint}"
         )
     return array
 
@@ -82,7 +83,8 @@ def _shape_error(name: str, shape: tuple[int, ...]) -> ValueError:
     """Return the error for labels that are not a vector."""
     hint = ""
     if len(shape) == 2:
-        hint = f": np.ravel({name})?" if shape[1] == 1 else f": np.argmax({name}, axis=1)?"
+        call = f"np.ravel({name})" if shape[1] == 1 else f"np.argmax({name}, axis=1)"
+        hint = f". Convert it with {call}"
     return ValueError(
         f"{name} must be one label for each row, of shape (rows,); got shape {shape}{hint}"
     )
@@ -95,7 +97,7 @@ def _needs_objects(y: Sequence[object]) -> bool:
 
 
 def _plain(label: object) -> object:
-    """Return a label as a Python object: 'a' for np.str_('a')."""
+    """Convert a NumPy scalar to a Python object, so that messages show 'a', not np.str_('a')."""
     return label.item() if isinstance(label, np.generic) else label
 
 
@@ -195,7 +197,7 @@ class Classes:
             Name of the argument, for error messages.
         unknown : {"raise", "miss"}, default="raise"
             What to do about unknown labels: raise, or warn and encode them as -1. If all labels
-            are unknown, it raises.
+            are unknown, an error is raised in both cases.
 
         Returns
         -------
@@ -215,9 +217,10 @@ class Classes:
         else:
             index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
         if rows is not None and len(index) != rows:
-            turned = f" and {self.n} columns: scores.T?" if len(index) == self.n != rows else ""
+            is_transposed = len(index) == self.n != rows
             raise ValueError(
-                f"{name} has {len(index)} labels, but the scores have {rows} rows{turned}"
+                f"{name} has {len(index)} labels, but the scores have {rows} rows"
+                + (f" and {self.n} columns; did you mean scores.T?" if is_transposed else "")
             )
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             outside = (index < 0) | (index >= self.n)

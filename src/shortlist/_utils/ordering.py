@@ -68,6 +68,7 @@ def sort_labels(scores: Tensor, depth: int) -> Tensor:
 
 
 def _stable_order(scores: Tensor) -> Tensor:
+    """Return the columns by decreasing score, and by decreasing index among equal scores."""
     reversed_columns = torch.sort(scores.flip(1), dim=1, descending=True, stable=True).indices
     return scores.shape[1] - 1 - reversed_columns
 
@@ -115,16 +116,17 @@ def labels_at_least(values: Tensor, thresholds: Tensor, scores: Tensor) -> tuple
         return torch.from_numpy(rows), torch.from_numpy(columns)
     row, column = (values >= thresholds).nonzero(as_tuple=True)
     own = scores[row, column]
-    if own.dtype == torch.float64:  # Too many bits for a key: sort by score, then by row.
+    if own.dtype == torch.float64:  # Too many bits for a key.
         # Stable sorts of the reversed labels put the highest of equal columns first.
         order = torch.arange(len(row) - 1, -1, -1, device=row.device)
         order = order[torch.sort(own[order], descending=True, stable=True).indices]
         order = order[torch.sort(row[order], stable=True).indices]
         return row[order], column[order]
+    # Adding zero turns -0 into 0. The integer decreases where the score increases.
     bits = (own.to(torch.float32) + 0.0).view(torch.int32).to(torch.int64)
-    falling = torch.where(bits < 0, -(bits + (1 << 31)), bits).neg_().add_(1 << 31)
+    descending = torch.where(bits < 0, -(bits + (1 << 31)), bits).neg_().add_(1 << 31)
     n = scores.shape[1]
-    return _unpack_keys(sort_values(_pack_keys(row, falling, column, n)), n)
+    return _unpack_keys(sort_values(_pack_keys(row, descending, column, n)), n)
 
 
 def _labels_at_least(
@@ -139,8 +141,8 @@ def _labels_at_least(
         )
         row = flat // n
         bits = (scores[rows].reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
-        falling = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
-        keys: NDArray[np.int64] = _pack_keys(row + rows.start, falling, flat - row * n, n)
+        descending = (1 << 31) - np.where(bits < 0, -(bits + (1 << 31)), bits)
+        keys: NDArray[np.int64] = _pack_keys(row + rows.start, descending, flat - row * n, n)
         _sort_chunks(keys, np.searchsorted(row, row[SORT_CHUNK::SORT_CHUNK]))
         return keys
 
@@ -156,9 +158,9 @@ def _sort_chunks(keys: NDArray[np.int64], ends: NDArray[np.intp]) -> None:
         keys[start:end].sort()
 
 
-def _pack_keys(row: Integers, falling: Integers, column: Integers, n: int) -> Integers:
+def _pack_keys(row: Integers, descending: Integers, column: Integers, n: int) -> Integers:
     """Return integers that sort by row, then by score, best first, then by column, last first."""
-    return ((((row << SCORE_BITS) + falling) << n.bit_length()) + (n - 1)) - column
+    return ((((row << SCORE_BITS) + descending) << n.bit_length()) + (n - 1)) - column
 
 
 def _unpack_keys(keys: Integers, n: int) -> tuple[Integers, Integers]:
@@ -202,15 +204,45 @@ def prefix_labels(values: Tensor, last: Tensor, scores: Tensor, sizes: Tensor) -
 
 
 def any_ties(block: Tensor, own: Tensor, among: Tensor) -> bool:
-    """Return whether a row of the mask `among` may have two scores equal to its `own`."""
+    """Return whether any label can have the same score as another one of its row.
+
+    Parameters
+    ----------
+    block : Tensor of shape (n_rows, n_classes)
+        Scores.
+    own : Tensor of shape (n_rows, 1)
+        Score of one label of each row.
+    among : bool Tensor of shape (n_rows,)
+        Rows to check.
+
+    Returns
+    -------
+    bool
+        False if there is no tie. True if there is one, or where a check would be slow: on a GPU,
+        or in half precision.
+    """
     if block.dtype not in (torch.float32, torch.float64) or block.is_cuda:
-        return True  # Not checked.
+        return True
     rows = among.numpy().nonzero()[0]
     return int(np.count_nonzero(block.numpy()[rows] == own.numpy()[rows])) > len(rows)
 
 
 def ties_before(block: Tensor, own: Tensor, y: Tensor) -> Tensor:
-    """Count the scores of each row that equal `own`, the score of label `y`, and come before it."""
+    """Count the labels of each row that tie with a label and come before it.
+
+    Parameters
+    ----------
+    block : Tensor of shape (n_rows, n_classes)
+        Scores.
+    own : Tensor of shape (n_rows, 1)
+        Score of the label.
+    y : Tensor of shape (n_rows, 1)
+        Index of the label.
+
+    Returns
+    -------
+    int32 Tensor of shape (n_rows,)
+    """
     columns = torch.arange(block.shape[1], device=block.device)
     if block.is_cuda or torch.compiler.is_compiling():  # Branching would read the values.
         return count_true((block == own) & (columns > y))

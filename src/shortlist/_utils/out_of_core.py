@@ -106,11 +106,11 @@ def take_rows(matrix: Matrix, rows: Tensor) -> Matrix:
     """
     if not is_large_matrix(matrix):
         return matrix[rows]
-    return LazyMatrix(len(rows), lambda some: matrix[rows[some]])
+    return LazyMatrix(len(rows), lambda subset: matrix[rows[subset]])
 
 
 def as_lazy(matrix: Matrix) -> LazyMatrix:
-    """Return a matrix as a lazy one, so that later steps do not copy it."""
+    """Wrap a matrix in a lazy one, so that later steps do not copy it."""
     if isinstance(matrix, LazyMatrix):
         return matrix
     return LazyMatrix(len(matrix), lambda rows: matrix[rows])

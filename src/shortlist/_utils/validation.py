@@ -17,7 +17,7 @@ REMEDIES = {
     "scores": "fill them, or leave such rows out",
     "features": "fill them, or leave such rows out",
     "X": "fill them, or leave such rows out",
-    "labels": "pad such places with -1: .filled(-1), .fillna(-1)",
+    "labels": "pad missing candidates with -1: .filled(-1), .fillna(-1)",
 }
 """What to do about missing values, by the name of the array."""
 
@@ -43,7 +43,7 @@ def check_unmasked(x: object, name: str) -> None:
     --------
     >>> check_unmasked(np.ma.array([1, 2], mask=[False, True]), "y")
     Traceback (most recent call last):
-    ValueError: y has a mask over row 1; leave such rows out
+    ValueError: y is masked in row 1; leave such rows out
     """
     rows = x if isinstance(x, list | tuple) else None
     if isinstance(x, np.ma.MaskedArray):
@@ -53,7 +53,7 @@ def check_unmasked(x: object, name: str) -> None:
     else:
         return
     if place is not None:
-        raise ValueError(f"{name} has a mask over {_format_place(place)}; {_remedy(name)}")
+        raise ValueError(f"{name} is masked in {_format_place(place)}; {_remedy(name)}")
 
 
 def check_present(x: object, name: str) -> None:
