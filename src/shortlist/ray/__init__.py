@@ -1,7 +1,7 @@
-"""Tables of any length on a Ray cluster: the same models, sets and guarantees.
+"""Fit, calibrate, predict and compare on a Ray cluster, from Parquet tables of any length.
 
-`shortlist.ray.fit`, `calibrate`, `predict_set` and `compare` take paths of Parquet files. Needs
-`pip install 'shortlist[ray]'`. Ray is found, or started on this machine, when it is first used.
+Models, prediction sets and guarantees are the same as in a single process. The functions connect
+to a running cluster, or start one on this machine. They need `pip install 'shortlist[ray]'`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from __future__ import annotations
 from shortlist.ray.calibration import calibrate
 from shortlist.ray.comparison import compare
 from shortlist.ray.fitting import fit
-from shortlist.ray.prediction import Predicted, predict_set
+from shortlist.ray.prediction import PredictionSummary, predict_set
 
-__all__ = ["Predicted", "calibrate", "compare", "fit", "predict_set"]
+__all__ = ["PredictionSummary", "calibrate", "compare", "fit", "predict_set"]

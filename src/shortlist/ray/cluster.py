@@ -1,4 +1,4 @@
-"""The engine: Ray, found or started, and pieces of work spread over it."""
+"""The connection to a Ray cluster, and tasks that run on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shortlist._utils.progress import track
 from shortlist._utils.validation import check_count
@@ -15,52 +15,65 @@ from shortlist._utils.validation import check_count
 if TYPE_CHECKING:
     import numpy as np
 
-Work = Callable[[Any], object]
-"""A function of one item."""
+Task: TypeAlias = Callable[[Any], object]
+"""A function of one item. It may run more than once for an item."""
 
 
 def connect(address: str | None = None) -> None:
-    """Use the cluster that this process is connected to, or connect it.
+    """Connect this process to a Ray cluster, unless it is connected already.
 
-    `address` is that of a running cluster ("auto": the one on this machine), or "local" for one of
-    this process alone. None: as Ray finds it, by RAY_ADDRESS; else local.
+    Parameters
+    ----------
+    address : str, optional
+        Address of a running cluster, "auto" for the cluster on this machine, or "local" to start
+        one for this process alone. By default the environment variable RAY_ADDRESS, or else
+        "local".
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    ConnectionError
+        If no cluster answers at the address.
+    ValueError
+        If the address is not valid, or this process is connected to another cluster.
     """
     try:
         import ray
     except ImportError as error:
-        raise ImportError(
-            "this runs on Ray, which is not installed: pip install 'shortlist[ray]'"
-        ) from error
+        raise ImportError("Ray is not installed: pip install 'shortlist[ray]'") from error
     if ray.is_initialized():
-        here = ray.get_runtime_context().gcs_address
-        if _host_and_port(address) is not None and address != here:
+        current = ray.get_runtime_context().gcs_address
+        if _host_and_port(address) is not None and address != current:
             raise ValueError(
-                f"address = {address!r}, but this process is connected to the cluster at {here!r}; "
-                "leave address out, or call ray.shutdown() first"
+                f"address = {address!r}, but this process is connected to the cluster at "
+                f"{current!r}; leave address out, or call ray.shutdown() first"
             )
         return
-    _probe(address)
+    _check_listening(address)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     try:
-        # Workers print nothing that is not an error, which comes back anyway.
+        # Workers print nothing: errors of tasks are raised in this process.
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
-        words = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         if address == "auto":
-            words = (
-                'none runs on this machine; `ray start --head` starts one, and "local" needs none'
+            reason = (
+                "none runs on this machine; start one with `ray start --head`, or use the address "
+                '"local"'
             )
-        raise ConnectionError(f"no Ray cluster answers at {address!r}: {words}") from error
+        raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason}") from error
     except ValueError as error:
         raise ValueError(
-            f"address = {address!r} is none: it is HOST:PORT, ray://HOST:PORT, auto (the cluster "
-            f"on this machine) or local ({error})"
+            f"address = {address!r} is not valid; give HOST:PORT, ray://HOST:PORT, auto (the "
+            f"cluster on this machine) or local ({error})"
         ) from error
 
 
 def _host_and_port(address: str | None) -> tuple[str, int] | None:
-    """
+    """Return the host and the port of an address; None if it is of another form.
+
     >>> _host_and_port("first:6379"), _host_and_port("auto"), _host_and_port("ray://first:10001")
     (('first', 6379), None, None)
     """
@@ -68,108 +81,135 @@ def _host_and_port(address: str | None) -> tuple[str, int] | None:
     return (host, int(port)) if host and port.isdigit() and "/" not in host else None
 
 
-def _probe(address: str | None) -> None:
-    """Raise at once if nobody listens there: Ray itself goes on trying for minutes."""
-    there = _host_and_port(address)
-    if there is None:
+def _check_listening(address: str | None) -> None:
+    """Raise if nothing listens at an address. Ray itself would keep trying for minutes."""
+    target = _host_and_port(address)
+    if target is None:
         return
     try:
-        socket.create_connection(there, timeout=10).close()
+        socket.create_connection(target, timeout=10).close()
     except OSError as error:
         raise ConnectionError(
-            f"no Ray cluster answers at {address!r}: {error}; `ray start --head` starts one, and "
-            "says its address"
+            f"no Ray cluster answers at {address!r}: {error}; `ray start --head` starts one and "
+            "prints its address"
         ) from error
 
 
-def cores() -> int:
-    """How many CPUs the cluster has."""
-    return max(1, _resources("CPU"))
+def count_cores() -> int:
+    """Return the number of CPU cores of the cluster."""
+    return max(1, _count_resources("CPU"))
 
 
-def gpus() -> int:
-    """How many GPUs the cluster has."""
-    return _resources("GPU")
-
-
-def _resources(kind: str) -> int:
+def _count_resources(name: str) -> int:
     import ray
 
-    return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
+    return int(ray.cluster_resources().get(name, 0))  # type: ignore[no-untyped-call]
 
 
-def check_room(workers: int, threads: int, use_gpu: bool) -> None:
-    """Raise if processes that must run at the same time cannot: Ray would wait for ever."""
-    if workers * threads > cores():
+def check_capacity(workers: int, threads: int, use_gpu: bool) -> None:
+    """Raise if processes cannot all run at the same time. Ray itself would wait forever."""
+    cores, gpus = count_cores(), _count_resources("GPU")
+    if workers * threads > cores:
         raise ValueError(
-            f"{workers} workers of {threads} {'thread' if threads == 1 else 'threads'} learn at "
-            f"the same time, but the cluster has {cores()} cores; take fewer workers, or threads"
+            f"{workers} workers with {threads} {'thread' if threads == 1 else 'threads'} each run "
+            f"at the same time, but the cluster has {cores} cores; use fewer workers or threads"
         )
-    if use_gpu and workers > gpus():
+    if use_gpu and workers > gpus:
         raise ValueError(
-            f"use_gpu = True: each of {workers} workers needs a GPU, but the cluster has {gpus()}; "
-            "take fewer workers, or leave use_gpu out"
+            f"use_gpu = True: each of {workers} workers needs a GPU, but the cluster has {gpus}; "
+            "use fewer workers, or leave use_gpu out"
         )
 
 
-def _work(batch: dict[str, np.ndarray], shared: list[Any], threads: int) -> dict[str, list[bytes]]:
-    """What becomes of the items whose numbers come; run in a worker."""
-    import ray
-    import torch
-
-    torch.set_num_threads(threads)
-    work, items = _unpacked(shared[0], ray.get)
-    found: list[tuple[int, str | None, object]] = []
-    for at in batch["item"].tolist():
-        try:
-            found.append((at, None, work(items[at])))
-        except (ValueError, OSError) as error:  # what is wrong is the data, not this worker
-            found.append((at, type(error).__name__, str(error)))
-    return {"found": [pickle.dumps(one) for one in found]}
-
-
-_latest: list[tuple[Any, Any]] = []
-
-
-def _unpacked(reference: Any, get: Callable[[Any], Any]) -> Any:
-    """The latest work, which a worker unpacks once for all of its items."""
-    if not _latest or _latest[0][0] != reference:
-        _latest[:] = [(reference, get(reference))]
-    return _latest[0][1]
-
-
-def spread(
-    work: Work, items: Sequence[object], what: str, *, workers: int | None, threads: int = 1
+def run_tasks(
+    task: Task,
+    items: Sequence[object],
+    description: str,
+    *,
+    workers: int | None,
+    threads: int = 1,
 ) -> Iterator[tuple[int, Any]]:
-    """The number of each item, and what the work makes of it, in whatever order it is done.
+    """Run a task for each item on the cluster.
 
-    Ray Data streams the items through the workers, and does again what one that died had not
-    finished: so work must be such that it can be done twice. What is wrong with the data ends it,
-    in the words of the worker.
+    Ray Data streams the items through the workers. If a worker dies, another one repeats the items
+    that it had not finished.
+
+    Parameters
+    ----------
+    task : callable
+        Function of one item. It may run more than once for an item.
+    items : sequence
+        Items to process.
+    description : str
+        Name of the work, for the progress bar.
+    workers : int, optional
+        Number of processes. By default as many as the cores allow.
+    threads : int, default=1
+        Number of threads of each process.
+
+    Yields
+    ------
+    int
+        Index of an item, in the order in which items are finished.
+    object
+        Result of the task.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the task raises one of these, which are errors of the data.
     """
     import ray.data
 
     if workers is not None:
         check_count(workers, "workers")
-    count = min(len(items), cores() // threads if workers is None else workers)
+    concurrency = min(len(items), count_cores() // threads if workers is None else workers)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    shared = ray.put((work, list(items)))
-    numbers = ray.data.from_items(
+    shared = ray.put((task, list(items)))
+    indices = ray.data.from_items(
         [{"item": i} for i in range(len(items))], override_num_blocks=len(items)
     )
-    done = numbers.map_batches(
-        _work,  # type: ignore[arg-type]
+    results = indices.map_batches(
+        _run_batch,  # type: ignore[arg-type]
         batch_size=1,
         fn_kwargs={"shared": [shared], "threads": threads},
-        concurrency=max(1, count),
+        concurrency=max(1, concurrency),
         num_cpus=threads,
     )
-    with track(what, len(items)) as step:
-        for row in done.iter_rows():
-            at, wrong, found = pickle.loads(row["found"])
-            if wrong is not None:
-                raise (OSError if wrong.endswith("OSError") else ValueError)(found)
+    with track(description, len(items)) as step:
+        for row in results.iter_rows():
+            index, error_type, result = pickle.loads(row["result"])
+            if error_type is not None:
+                raise (OSError if error_type.endswith("OSError") else ValueError)(result)
             step("")
-            yield at, found
+            yield index, result
+
+
+def _run_batch(
+    batch: dict[str, np.ndarray], shared: list[Any], threads: int
+) -> dict[str, list[bytes]]:
+    """Run the task for a batch of items, in a worker."""
+    import ray
+    import torch
+
+    torch.set_num_threads(threads)
+    task, items = _get_shared(shared[0], ray.get)
+    results: list[tuple[int, str | None, object]] = []
+    for index in batch["item"].tolist():
+        try:
+            results.append((index, None, task(items[index])))
+        except (ValueError, OSError) as error:  # An error of the data, which would be repeated.
+            results.append((index, type(error).__name__, str(error)))
+    return {"result": [pickle.dumps(result) for result in results]}
+
+
+_last_shared: list[tuple[Any, Any]] = []
+
+
+def _get_shared(reference: Any, get: Callable[[Any], Any]) -> Any:
+    """Return the task and the items, which a worker unpickles once for all of its items."""
+    if not _last_shared or _last_shared[0][0] != reference:
+        _last_shared[:] = [(reference, get(reference))]
+    return _last_shared[0][1]

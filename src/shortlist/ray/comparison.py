@@ -1,4 +1,4 @@
-"""Every method on the same rows of a table, on a cluster: a task for each method."""
+"""Compare methods on rows of a table, with one task for each method."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from shortlist._utils.validation import check_count
 from shortlist.comparison import ACCURACIES, Comparison, MethodResult, Plan, plan_comparison
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
-from shortlist.ray.cluster import connect, spread
-from shortlist.ray.sampling import SAMPLE, draw
-from shortlist.ray.table import Paths, Table
+from shortlist.ray.cluster import connect, run_tasks
+from shortlist.ray.parquet_files import Paths
+from shortlist.ray.sampling import SAMPLE_ROWS, sample_rows
+from shortlist.ray.table import Table
 
 
 def compare(
     dataset: Paths,
     *,
-    rows: int = SAMPLE,
+    rows: int = SAMPLE_ROWS,
     test: float = 0.3,
     accuracies: Sequence[float] = ACCURACIES,
     methods: Mapping[str, SetPredictor] | None = None,
@@ -35,62 +36,88 @@ def compare(
     address: str | None = None,
     random_state: object = 0,
 ) -> Comparison:
-    """`shortlist.compare` by rows drawn from a table, with methods fitted side by side.
+    """Compare methods on rows that are sampled from a table, on a Ray cluster.
 
-    The table of results is that of `shortlist.compare` of the same rows (times apart).
+    The methods are fitted side by side. Except for run times, the result is that of
+    :func:`shortlist.compare` for the same rows.
 
     Parameters
     ----------
-    dataset : path, or several
-        Parquet files, or folders of them, with labels `y`; see `shortlist.ray.predict_set`.
-    rows : int
-        About how many rows are drawn from it; of fewer, all are taken.
-    test, accuracies, methods, calibration, stages, max_epochs, classes, random_state
-        See `shortlist.compare`.
+    dataset : path-like or sequence of path-like
+        Parquet files or folders of them, with labels `y`. See :func:`shortlist.ray.predict_set`
+        for the columns.
+    rows : int, default=200,000
+        Approximate number of rows to sample. A table with fewer rows is used completely.
+    test : float, default=0.3
+        Share of the rows that are test rows.
+    accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
+        Accuracies to compare at.
+    methods : mapping of str to SetPredictor, optional
+        Methods, by their names. By default those of :func:`shortlist.compare`.
+    calibration : float or None, default=0.25
+        Share of the other rows that are calibration rows.
+    stages : bool, default=False
+        Whether to compare the stages of the Shortlister too. See :func:`shortlist.compare`.
+    max_epochs : int, optional
+        Maximum number of epochs of methods that train networks.
+    classes : array-like, optional
+        Names of all classes, in the order of the scores.
     n_classes : int, optional
-        How many classes there are, for candidates that are numbers; default: as occur.
-    on_bad_rows, workers, threads, address
-        See `shortlist.ray.predict_set`.
+        Number of classes, for candidates that are integers. By default one more than the largest
+        label.
+    on_bad_rows : {"raise", "skip"}, default="raise"
+        What to do about rows that cannot be used. See :func:`shortlist.ray.predict_set`.
+    workers : int, optional
+        Number of processes. By default as many as the cores of the cluster allow.
+    threads : int, default=1
+        Number of threads of each process.
+    address : str, optional
+        Address of the cluster. See :func:`shortlist.ray.predict_set`.
+    random_state : int, RandomState or None, default=0
+        Seed of the sample, the splits and the methods.
 
     Returns
     -------
     Comparison
+        The table of results, and the fitted models.
     """
     table = Table.open(dataset, needs_y=True, on_bad_rows=on_bad_rows)
     connect(address)
     seed = resolve_seed(random_state)
     names = None if classes is None else np.asarray(classes)
-    drawn = draw(table, check_count(rows, "rows"), names, seed, workers, threads)
-    drawn = replace(drawn, n_classes=n_classes)
-    assert drawn.y is not None
+    sample = sample_rows(table, check_count(rows, "rows"), names, seed, workers, threads)
+    sample = replace(sample, n_classes=n_classes)
+    assert sample.y is not None
     plan = plan_comparison(
-        drawn.ranking(names),
-        drawn.y,
-        drawn.features,
+        sample.ranking(names),
+        sample.y,
+        sample.features,
         test=test,
         accuracies=accuracies,
         methods=methods,
         calibration=calibration,
         stages=stages,
         max_epochs=max_epochs,
-        classes=None if not table.dense else classes,
+        classes=classes if table.is_dense else None,
         random_state=random_state,
     )
     order = list(plan.methods)
-    parts = dict(spread(MeasureMethod(plan), order, "methods", workers=workers, threads=threads))
-    for at in range(len(order)):
-        part = parts[at]
-        plan.comparison.add(replace(part, fitted=replace(part.fitted, test=plan.test)))
+    task = MethodTask(plan)
+    results = dict(run_tasks(task, order, "methods", workers=workers, threads=threads))
+    for i in range(len(order)):
+        result = results[i]
+        plan.comparison.add(replace(result, fitted=replace(result.fitted, test=plan.test)))
     return plan.finish()
 
 
 @dataclass(frozen=True)
-class MeasureMethod:
-    """The work of one task: fit a method and measure it."""
+class MethodTask:
+    """Fit and measure one method of a comparison."""
 
     plan: Plan
 
     def __call__(self, name: str) -> MethodResult:
-        part = self.plan.measure(name)
-        # The caller has the test rows.
-        return replace(part, fitted=replace(part.fitted, test=None))  # type: ignore[arg-type]
+        """Return the result of the method with this name."""
+        result = self.plan.measure(name)
+        # The test rows are not sent back: the calling process has them.
+        return replace(result, fitted=replace(result.fitted, test=None))  # type: ignore[arg-type]

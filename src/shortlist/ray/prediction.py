@@ -1,58 +1,56 @@
-"""Sets for a table, on a cluster: one file of sets for each piece, whole or absent."""
+"""Predict the sets of a table: one task and one file of sets for each piece."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from shortlist._utils.atomic_write import atomic_write
-from shortlist._utils.staging import PART, sweep
 from shortlist._utils.validation import check_count
 from shortlist.datasets import Rows
 from shortlist.io.models import digest
 from shortlist.io.set_files import sets_table
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.cardinality.inputs import feature_names_of
-from shortlist.ray.cluster import connect, spread
-from shortlist.ray.table import PIECE_ROWS, Paths, Piece, Table, filesystem_of
+from shortlist.ray.cluster import connect, run_tasks
+from shortlist.ray.output_folder import METADATA_KEY, FileRecord, OutputFolder
+from shortlist.ray.parquet_files import Paths
+from shortlist.ray.table import PIECE_ROWS, Block, Piece, Table
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.fs import FileSystem
-
-NOTE = b"shortlist"
-"""The key, in a file's metadata, of what it was made of."""
-SUMMARY = "_sets.json"
-"""The file that is written last."""
+    from pyarrow import parquet
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What `shortlist.ray.predict_set` wrote.
+class PredictionSummary:
+    """Summary of the prediction sets that :func:`shortlist.ray.predict_set` wrote.
 
-    Attributes
+    Parameters
     ----------
     output : str
-        The folder. Its Parquet files have columns `file`, `row` (counted in that file), those that
-        were kept, `size` and `labels`.
-    rows, skipped : int
-        How many rows have a set, and how many were left out as they are bad.
+        The folder. Its Parquet files have the columns `file`, `row` (counted in that file), the
+        columns that are kept, `size` and `labels`.
+    files : int
+        Number of files.
+    rows : int
+        Number of sets.
+    skipped : int
+        Number of bad rows, which have no set.
     mean_size : float
+        Mean size of the sets.
     accuracy : float or None
-        The share of rows whose set holds the right label, if the table has labels.
+        Fraction of the sets that contain the true label, if the table has labels.
     guarantee : str
-    done_before : int
-        How many of the files were there already.
+        The guarantee of the sets.
+    reused_files : int
+        Number of files that an earlier call had written.
     """
 
     output: str
@@ -62,15 +60,15 @@ class Predicted:
     mean_size: float
     accuracy: float | None
     guarantee: str
-    done_before: int
+    reused_files: int
 
     def __repr__(self) -> str:
-        known = "" if self.accuracy is None else f", {self.accuracy:.4f} accurate"
-        lost = f", {self.skipped:,} bad rows left out" if self.skipped else ""
+        files = f"{self.files:,} {'file' if self.files == 1 else 'files'}"
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
+        skipped = f", {self.skipped:,} bad rows skipped" if self.skipped else ""
         return (
-            f"{self.output}: {self.rows:,} sets in {self.files:,} "
-            f"{'file' if self.files == 1 else 'files'}, {self.mean_size:.4g} "
-            f"labels on average{known}{lost}\n{self.guarantee}"
+            f"{self.output}: {self.rows:,} sets in {files}, mean size {self.mean_size:.4g}"
+            f"{accuracy}{skipped}\n{self.guarantee}"
         )
 
 
@@ -91,291 +89,228 @@ def predict_set(
     workers: int | None = None,
     threads: int = 1,
     address: str | None = None,
-) -> Predicted:
-    """The prediction set of each row of a table, on a cluster.
+) -> PredictionSummary:
+    """Predict the set of each row of a table, on a Ray cluster.
 
     The sets are those of `model.predict_set`. Rows stream through the workers, which hold a few
-    thousand of them at a time. Each file of the output is whole or absent: if workers die, others
-    do their work; if this process dies, the same call goes on where it stopped.
+    thousand of them in memory at a time. Each output file is complete or absent. If a worker
+    dies, another one repeats its task. If this process dies, the same call resumes the work.
 
     Parameters
     ----------
-    dataset : path, or several
-        Parquet files, or folders of them: local, or such as "s3://bucket/folder". Columns: `scores`
-        (a list, of one number for each class), or `labels` and `scores` (lists of candidates);
-        `features` (a list, or columns `x_…`) if the model takes them; `y` if it is known.
-    model : a fitted set predictor
-    output : path
-        A folder, local (one that all workers see) or in an object store.
-    accuracy, delta, mean_size, cost_weight, by
-        The operating point, as in `predict_set` of the model.
-    keep : str, or several
-        Columns of the table to be copied to the output, such as an identifier.
-    on_bad_rows : "raise" or "skip"
-        What to do about rows with NaN, or labels that are not classes: an error that names the
-        file and the row, or leave them out, and count them.
-    overwrite : bool
-        Whether sets of another model, or operating point, may be replaced.
-    rows_per_file : int
-        About how many rows a task works on, and a file of sets holds: whole row groups, one at
-        least.
+    dataset : path-like or sequence of path-like
+        Parquet files or folders of them, local or in an object store ("s3://bucket/folder"). The
+        columns are `scores` (a list with one number for each class), or `labels` and `scores`
+        (lists of candidates and of their scores); `features` (a list, or columns `x_…`) if the
+        model uses them; and `y` if the true labels are known.
+    model : SetPredictor
+        Fitted model.
+    output : path-like
+        Folder to write to, local (and shared by all workers) or in an object store.
+    accuracy : float, optional
+        Accuracy to guarantee.
+    delta : float, optional
+        Probability with which the guarantee may fail over the draw of the calibration rows.
+    mean_size : float, optional
+        Target mean set size.
+    cost_weight : float, optional
+        The paper's lambda.
+    by : str, optional
+        "class" to guarantee the accuracy for each class.
+    keep : str or sequence of str, optional
+        Columns of the table to copy to the output, such as an identifier.
+    on_bad_rows : {"raise", "skip"}, default="raise"
+        What to do about rows with missing or infinite values, or with labels that are not one of
+        the classes: raise an error that names the file and the row, or skip and count them.
+    overwrite : bool, default=False
+        Whether to replace sets of another model, operating point or table.
+    rows_per_file : int, default=500,000
+        Approximate number of rows of a task and of an output file. Row groups are not split.
     workers : int, optional
-        How many processes; default: as many as the cluster has cores.
-    threads : int
-        Threads of each.
+        Number of processes. By default as many as the cores of the cluster allow.
+    threads : int, default=1
+        Number of threads of each process.
     address : str, optional
-        Of the cluster. Default: the one this process is connected to; else the one that Ray finds;
-        else one of this machine alone.
+        Address of the cluster. By default the cluster that this process is connected to, or else
+        the one at RAY_ADDRESS, or else a new one on this machine.
 
     Returns
     -------
-    Predicted
+    PredictionSummary
+        Counts, mean size and accuracy of the sets.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing or a row is bad.
+    FileExistsError
+        If the folder contains other sets, and `overwrite` is False.
 
     Examples
     --------
     >>> from shortlist.ray import predict_set
     >>> predict_set("s3://logs/2026", model, "s3://sets/2026", accuracy=0.9)  # doctest: +SKIP
     """
-    keep = [keep] if isinstance(keep, str) else list(keep)
+    kept = [keep] if isinstance(keep, str) else list(keep)
     check_model(model)
+    piece_rows = check_count(rows_per_file, "rows_per_file")
     table = Table.open(
-        dataset,
-        needs_y=False,
-        on_bad_rows=on_bad_rows,
-        extra=keep,
-        piece_rows=check_count(rows_per_file, "rows_per_file"),
+        dataset, needs_y=False, on_bad_rows=on_bad_rows, extra=kept, piece_rows=piece_rows
     )
-    asked: dict[str, object] = {
+    options: dict[str, object] = {
         "accuracy": accuracy,
         "delta": delta,
         "mean_size": mean_size,
         "cost_weight": cost_weight,
         "by": by,
     }
-    point = {name: value for name, value in asked.items() if value is not None}
-    target = Target.open(output)
-    work = PredictPiece(table, model, point, tuple(keep), target, _identity(model, point, keep))
-    guarantee = work.guarantee()
-    there = target.notes()
-    others = [title for title, note in there.items() if note["identity"] != work.identity]
-    if others and not overwrite:
-        raise FileExistsError(
-            f"{target.shown} holds sets of another model, operating point, table or kept columns "
-            f"(such as {others[0]}.parquet); choose another folder, or say overwrite=True"
-        )
-    stamps = {piece.name: piece.stamp for piece in table.pieces}
-    changed = [
-        n["file"] for n in there.values() if stamps.get(n["file"], n["written"]) != n["written"]
-    ]
-    if changed and not overwrite:
-        raise FileExistsError(
-            f"{target.shown} holds sets of {changed[0]} as it was before it was written anew; "
-            "choose another folder, or say overwrite=True"
-        )
-    done = {title: note for title, note in there.items() if note["identity"] == work.identity}
-    done = {p.title: done[p.title] for p in table.pieces if _same(p, done.get(p.title))}
+    point = {name: value for name, value in options.items() if value is not None}
+    folder = OutputFolder.open(output)
+    task = PredictTask(table, model, point, tuple(kept), folder, _fingerprint(model, point, kept))
+    guarantee = task.check()
+    existing = folder.records()
+    if not overwrite:
+        _check_existing(existing, task)
+    done = {
+        piece.title: existing[piece.title]
+        for piece in table.pieces
+        if piece.title in existing
+        and existing[piece.title].fingerprint == task.fingerprint
+        and existing[piece.title].has_input(piece)
+    }
+    reused = len(done)
     left = [piece for piece in table.pieces if piece.title not in done]
-    before = len(done)
     if left:
         connect(address)
-        for at, note in spread(work, left, "predicting", workers=workers, threads=threads):
-            done[left[at].title] = note
-    target.remove([title for title in there if title not in done])
-    target.sweep()
-    rows, labels, hits, skipped = (
-        sum(note[name] for note in done.values()) for name in ("rows", "labels", "hits", "skipped")
-    )
-    found = Predicted(
-        output=target.shown,
+        for i, record in run_tasks(task, left, "predicting", workers=workers, threads=threads):
+            done[left[i].title] = record
+    folder.remove([title for title in existing if title not in done])
+    folder.remove_temporary_files()
+    records = done.values()
+    n_rows = sum(record.n_rows for record in records)
+    summary = PredictionSummary(
+        output=folder.name,
         files=len(done),
-        rows=rows,
-        skipped=skipped,
-        mean_size=labels / rows if rows else float("nan"),
-        accuracy=hits / rows if table.has_y and rows else None,
+        rows=n_rows,
+        skipped=sum(record.n_skipped for record in records),
+        mean_size=sum(record.n_labels for record in records) / n_rows if n_rows else float("nan"),
+        accuracy=sum(r.n_hits for r in records) / n_rows if table.has_y and n_rows else None,
         guarantee=guarantee,
-        done_before=before,
+        reused_files=reused,
     )
-    target.summarise(found)
-    return found
+    folder.write_summary({k: v for k, v in vars(summary).items() if k != "reused_files"})
+    return summary
 
 
 def check_model(model: object) -> None:
-    """Raise if it is not a fitted set predictor."""
+    """Raise if a model is not a fitted set predictor."""
     if isinstance(model, str | os.PathLike):
         raise ValueError(f"model = {os.fspath(model)!r} is a path; load it: sl.load(path)")
     if not isinstance(model, SetPredictor):
         raise ValueError(
-            f"a {type(model).__name__} makes its own scores; on a cluster scores are given: take "
-            "a set predictor, such as model.method_ of a ShortlistClassifier"
+            f"a {type(model).__name__} computes scores itself, but on a cluster scores are given; "
+            "use a set predictor, such as method_ of a ShortlistClassifier"
         )
     if not hasattr(model, "classes_"):
         raise NotFittedError(
-            f"this {type(model).__name__} is not fitted yet; sl.ray.fit(table, model) fits it"
+            f"this {type(model).__name__} is not fitted yet; call sl.ray.fit(table, model)"
         )
 
 
-def _same(piece: Piece, note: dict[str, Any] | None) -> bool:
-    """Whether a file of sets is that of a piece."""
-    return note is not None and all(note[k] == v for k, v in _note(piece).items())
+def _fingerprint(model: SetPredictor, point: dict[str, object], keep: Sequence[str]) -> str:
+    """Return a hash of everything but the rows that sets depend on."""
+    text = json.dumps([digest(model), point, list(keep)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _note(piece: Piece) -> dict[str, object]:
-    """Which rows a file of sets is of."""
-    whence = {"file": piece.name, "written": piece.stamp}
-    return {**whence, "first": piece.first, "came": piece.rows}
-
-
-def _identity(model: SetPredictor, point: dict[str, object], keep: Sequence[str]) -> str:
-    """What tells these sets from others."""
-    words = json.dumps([digest(model), point, list(keep)], sort_keys=True)
-    return hashlib.sha256(words.encode()).hexdigest()[:32]
+def _check_existing(existing: dict[str, FileRecord], task: PredictTask) -> None:
+    """Raise if the output folder contains sets that this task would not write."""
+    advice = "give another folder, or pass overwrite=True"
+    stamps = {piece.name: piece.stamp for piece in task.table.pieces}
+    for title, record in existing.items():
+        if record.fingerprint != task.fingerprint:
+            raise FileExistsError(
+                f"{task.folder.name} contains sets of another model, operating point or kept "
+                f"columns (such as {title}.parquet); {advice}"
+            )
+        if record.file not in stamps:
+            raise FileExistsError(
+                f"{task.folder.name} contains sets of {record.file}, which is not part of this "
+                f"table; {advice}"
+            )
+        if record.stamp != stamps[record.file]:
+            raise FileExistsError(
+                f"{task.folder.name} contains sets of an earlier version of {record.file}; {advice}"
+            )
 
 
 @dataclass(frozen=True)
-class PredictPiece:
-    """The work of one task."""
+class PredictTask:
+    """Predict the sets of a piece and write them to a file."""
 
     table: Table
     model: SetPredictor
     point: dict[str, object]
     keep: tuple[str, ...]
-    target: Target
-    identity: str
+    folder: OutputFolder
+    fingerprint: str
 
-    def guarantee(self) -> str:
-        """What is guaranteed, in words; raises, before any work starts, what is wrong."""
-        for block in self.table.read(
-            self.table.pieces[0], self.model.classes_, rows=64, check_y=False
-        ):
+    def check(self) -> str:
+        """Predict the first rows, so that errors are raised early, and return the guarantee."""
+        blocks = self.table.read(
+            self.table.pieces[0], self.model.classes_, block_rows=64, check_y=False
+        )
+        for block in blocks:
             if len(block.numbers):
-                return str(self._sets(block.rows).guarantee)
+                return str(self._predict(block.rows).guarantee)
         return "no rows"
 
-    def _sets(self, rows: Rows) -> PredictionSets:
-        part = rows.match_columns(self.model.classes_, feature_names_of(self.model))
+    def _predict(self, rows: Rows) -> PredictionSets:
+        matched = rows.match_columns(self.model.classes_, feature_names_of(self.model))
         return self.model.predict_set(
-            part.ranking(self.model.classes_),
-            part.features,
-            **self.point,
+            matched.ranking(self.model.classes_), matched.features, **self.point
         )
 
-    def __call__(self, piece: Piece) -> dict[str, object]:
+    def __call__(self, piece: Piece) -> FileRecord:
+        """Write the file, and return its record."""
         import pyarrow as pa
         from pyarrow import parquet
 
-        note = {"identity": self.identity, **_note(piece)}
-        rows = labels = hits = skipped = 0
-        with self.target.writing(piece.title) as file:
+        record = FileRecord.of(piece, self.fingerprint)
+        with self.folder.writing(piece.title) as file:
             writer: parquet.ParquetWriter | None = None
             for block in self.table.read(
                 piece, self.model.classes_, extra=self.keep, check_y=False
             ):
-                skipped += block.skipped
+                record = replace(record, n_skipped=record.n_skipped + block.n_skipped)
                 if not len(block.numbers):
                     continue
-                sets = self._sets(block.rows)
-                rows, labels = rows + len(sets), labels + int(sets.sizes.sum())
-                if block.rows.y is not None:
-                    hits += int(sets.contains(block.rows.y).sum())
-                made = self._made(sets, block.numbers, block.extra, piece.name)
-                if writer is None:
-                    writer = parquet.ParquetWriter(
-                        file, made.schema.with_metadata({"guarantee": str(sets.guarantee)})
-                    )
-                writer.write_table(made.cast(writer.schema))
-            note |= {"rows": rows, "labels": labels, "hits": hits, "skipped": skipped}
-            if writer is None:  # nothing but bad rows
-                writer = parquet.ParquetWriter(file, pa.schema([("row", pa.int64())]))
-            writer.add_key_value_metadata({NOTE: json.dumps(note)})
-            writer.close()
-        return note
-
-    def _made(
-        self, sets: PredictionSets, numbers: np.ndarray, extra: pa.Table, name: str
-    ) -> pa.Table:
-        """A table of sets, with the file they belong to and the columns that are kept."""
-        import pyarrow as pa
-
-        made = sets_table(sets, numbers)
-        made = made.add_column(0, "file", pa.repeat(name, len(made)))
-        for at, column in enumerate(extra.column_names):
-            made = made.add_column(2 + at, column, extra[column])
-        return made
-
-
-@dataclass(frozen=True)
-class Target:
-    """The folder that sets are written to."""
-
-    filesystem: FileSystem
-    folder: str
-    shown: str
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Target:
-        from pyarrow import fs
-
-        text = os.fspath(path)
-        filesystem, folder = filesystem_of(text)
-        if filesystem.get_file_info(folder).type == fs.FileType.File:
-            raise FileExistsError(f"{text!r} is a file; sets go to a folder")
-        filesystem.create_dir(folder, recursive=True)
-        return cls(filesystem, folder.rstrip("/"), text)
-
-    @property
-    def is_local(self) -> bool:
-        return str(self.filesystem.type_name) == "local"
-
-    def _path(self, title: str) -> str:
-        return f"{self.folder}/{title}.parquet"
-
-    @contextmanager
-    def writing(self, title: str) -> Iterator[IO[bytes] | str]:
-        """Where to write a file that appears whole, or not at all."""
-        if self.is_local:
-            with atomic_write(self._path(title)) as aside:
-                yield str(aside)
-            return
-        # In an object store a file is there when it is closed, and not before.
-        with self.filesystem.open_output_stream(self._path(title)) as stream:
-            yield stream
-
-    def notes(self) -> dict[str, dict[str, Any]]:
-        """What the files that are there say of themselves, by their titles."""
-        from pyarrow import fs, parquet
-
-        found: dict[str, dict[str, Any]] = {}
-        for info in self.filesystem.get_file_info(fs.FileSelector(self.folder)):
-            name = info.base_name
-            if not info.is_file or not name.endswith(".parquet"):
-                continue
-            if name.startswith("."):  # left behind by a worker that died
-                continue
-            with parquet.ParquetFile(info.path, filesystem=self.filesystem) as opened:
-                said = (opened.metadata.metadata or {}).get(NOTE)
-            if said is None:
-                raise FileExistsError(
-                    f"{self.shown} holds {name}, which was not written by shortlist; choose a "
-                    "folder of their own for the sets"
+                sets = self._predict(block.rows)
+                y = block.rows.y
+                record = replace(
+                    record,
+                    n_rows=record.n_rows + len(sets),
+                    n_labels=record.n_labels + int(sets.sizes.sum()),
+                    n_hits=record.n_hits + (0 if y is None else int(sets.contains(y).sum())),
                 )
-            found[name.removesuffix(".parquet")] = json.loads(said)
-        return found
+                output = _output_table(sets, block, piece.name)
+                if writer is None:
+                    guarantee = {"guarantee": str(sets.guarantee)}
+                    writer = parquet.ParquetWriter(file, output.schema.with_metadata(guarantee))
+                writer.write_table(output.cast(writer.schema))
+            if writer is None:  # All rows are bad.
+                writer = parquet.ParquetWriter(file, pa.schema([("row", pa.int64())]))
+            writer.add_key_value_metadata({METADATA_KEY: record.to_json()})
+            writer.close()
+        return record
 
-    def remove(self, titles: Sequence[str]) -> None:
-        for title in titles:
-            self.filesystem.delete_file(self._path(title))
 
-    def sweep(self) -> None:
-        """Remove what workers that died have left behind."""
-        if self.is_local:
-            sweep(Path(self.folder), None, PART)
+def _output_table(sets: PredictionSets, block: Block, name: str) -> pa.Table:
+    """Return an Arrow table of sets, with the name of their file and the kept columns."""
+    import pyarrow as pa
 
-    def summarise(self, found: Predicted) -> None:
-        """Say that all is there, in a file that is written last."""
-        text = json.dumps({k: v for k, v in vars(found).items() if k != "done_before"}, indent=1)
-        if self.is_local:
-            with atomic_write(f"{self.folder}/{SUMMARY}") as aside:
-                Path(aside).write_text(text + "\n")
-            return
-        with self.filesystem.open_output_stream(f"{self.folder}/{SUMMARY}") as stream:
-            stream.write(text.encode())
+    output = sets_table(sets, block.numbers)
+    output = output.add_column(0, "file", pa.repeat(name, len(output)))
+    for i, column in enumerate(block.extra.column_names):
+        output = output.add_column(2 + i, column, block.extra[column])
+    return output

@@ -1,36 +1,55 @@
-"""Rows of a table drawn at random, the same ones whoever asks."""
+"""Random samples of the rows of a table, which every worker can determine by itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.datasets import Rows
-from shortlist.ray.bad_rows import warn_of_bad_rows
-from shortlist.ray.cluster import spread
-from shortlist.ray.table import Piece, Table
+from shortlist.ray.bad_rows import warn_if_skipped
+from shortlist.ray.cluster import run_tasks
+from shortlist.ray.table import Block, Piece, Table
 
-SAMPLE = 200_000
-"""Number of rows to sample where more would change little."""
+SAMPLE_ROWS = 200_000
+"""Number of rows to sample where more rows would change little."""
+
+
+class RowSelection(Protocol):
+    """Some rows of a table."""
+
+    def contains(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the row numbers that are selected."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Rows of a table that are drawn: a random share, told by a row's number in it alone."""
+class RandomRows:
+    """A random selection of rows. Whether a row is selected depends on its number alone.
+
+    Attributes
+    ----------
+    share : float
+        Expected fraction of the rows.
+    seed : int
+        Seed of the selection.
+
+    Examples
+    --------
+    >>> mask = RandomRows(0.25, 0).contains(np.arange(100_000))
+    >>> bool(abs(mask.mean() - 0.25) < 0.01)
+    True
+    """
 
     share: float
     seed: int
 
-    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of some rows are drawn.
-
-        >>> bool(abs(Drawn(0.25, 0).of(np.arange(100_000)).mean() - 0.25) < 0.01)
-        True
-        """
+    def contains(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the row numbers that are selected."""
         if self.share >= 1:
             return np.ones(len(numbers), dtype=bool)
+        # A hash of the number: the generator SplitMix64.
         with np.errstate(over="ignore"):
             x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
             x += np.uint64((0x632BE59BD9B4E019 * (self.seed + 1)) % 2**64)
@@ -40,49 +59,85 @@ class Drawn:
         return np.asarray((x >> np.uint64(11)) < np.uint64(int(self.share * 2**53)))
 
 
-def draw(
+@dataclass(frozen=True)
+class ListedRows:
+    """Rows whose numbers are listed."""
+
+    numbers: NDArray[np.int64]
+
+    def contains(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the row numbers that are selected."""
+        return np.isin(numbers, self.numbers)
+
+
+def select_rows(block: Block, selection: RowSelection | None) -> tuple[NDArray[np.int64], Rows]:
+    """Return the selected rows of a block, all if there is no selection, and their numbers."""
+    if selection is None or not len(block.table_numbers):
+        return block.table_numbers, block.rows
+    mask = selection.contains(block.table_numbers)
+    return block.table_numbers[mask], block.rows[mask]
+
+
+def sample_rows(
     table: Table,
-    rows: int,
+    n_rows: int,
     classes: NDArray[np.generic] | None,
     seed: int,
     workers: int | None,
     threads: int,
     *,
-    without: Drawn | None = None,
+    held_out: RandomRows | None = None,
 ) -> Rows:
-    """Return about `rows` random rows of a table, in its order, or all if it has fewer.
+    """Read a random sample of rows.
 
-    Rows that are drawn for another purpose, `without`, are left out.
+    Parameters
+    ----------
+    table : Table
+        Table to sample.
+    n_rows : int
+        Expected number of rows. A table with fewer rows is read completely.
+    classes : array of shape (n_classes,), optional
+        All classes, if they are known.
+    seed : int
+        Seed of the sample.
+    workers, threads : int
+        Number of processes, and of threads of each.
+    held_out : RandomRows, optional
+        Rows to leave out.
+
+    Returns
+    -------
+    Rows
+        The sample, in the order of the table.
     """
-    left = table.rows * (1.0 if without is None else 1 - without.share)
-    drawn = Drawn(min(1.0, rows / left), seed + 2000)
-    work = TakeRows(table, drawn, without, classes)
-    found = dict(spread(work, table.pieces, "drawing rows", workers=workers, threads=threads))
-    skipped = sum(left_out for _, left_out in found.values())
-    warn_of_bad_rows(skipped)
-    parts = [found[at][0] for at in sorted(found) if found[at][0] is not None]
+    available = table.n_rows * (1.0 if held_out is None else 1 - held_out.share)
+    sample = RandomRows(min(1.0, n_rows / available), seed + 2000)
+    task = SampleTask(table, sample, held_out, classes)
+    results = dict(run_tasks(task, table.pieces, "sampling", workers=workers, threads=threads))
+    warn_if_skipped(sum(n_skipped for _, n_skipped in results.values()))
+    parts = [results[i][0] for i in sorted(results) if results[i][0] is not None]
     if not parts:
-        raise ValueError("no row is left to learn from")
+        raise ValueError("no rows are left to fit on")
     return Rows.concatenate(parts)
 
 
 @dataclass(frozen=True)
-class TakeRows:
-    """The work of one task: rows of a piece that are drawn, and how many were bad."""
+class SampleTask:
+    """Read the sampled rows of a piece, and count its bad rows."""
 
     table: Table
-    drawn: Drawn
-    without: Drawn | None
+    sample: RandomRows
+    held_out: RandomRows | None
     classes: NDArray[np.generic] | None
 
     def __call__(self, piece: Piece) -> tuple[Rows | None, int]:
-        found, skipped = [], 0
+        """Return the rows and the count."""
+        parts, n_skipped = [], 0
         for block in self.table.read(piece, self.classes):
-            skipped += block.skipped
-            numbers = block.numbers - piece.first + piece.start
-            mask = self.drawn.of(numbers)
-            if self.without is not None:
-                mask &= ~self.without.of(numbers)
+            n_skipped += block.n_skipped
+            mask = self.sample.contains(block.table_numbers)
+            if self.held_out is not None:
+                mask &= ~self.held_out.contains(block.table_numbers)
             if mask.any():
-                found.append(block.rows[mask])
-        return (Rows.concatenate(found) if found else None), skipped
+                parts.append(block.rows[mask])
+        return (Rows.concatenate(parts) if parts else None), n_skipped

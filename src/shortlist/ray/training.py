@@ -1,4 +1,4 @@
-"""Processes that learn together, on Ray Train, and the state that it keeps for them."""
+"""Data-parallel training on Ray Train, with checkpoints from which it is resumed."""
 
 from __future__ import annotations
 
@@ -21,108 +21,129 @@ from torch import Tensor
 from shortlist.learning.process_group import ProcessGroup, SingleProcess
 from shortlist.predictors import SetPredictor
 
-Work: TypeAlias = Callable[[SingleProcess], SetPredictor]
-"""What each process does, as one of a group."""
-MODEL, STAGES = "model.pickle", "stages"
-EVERY = 5.0
-"""Seconds between checkpoints, at least."""
+WorkerTask: TypeAlias = Callable[[SingleProcess], SetPredictor]
+"""What each worker runs, as a member of a process group."""
+MODEL_FILE, STATES_FOLDER = "model.pickle", "states"
+CHECKPOINT_SECONDS = 5.0
+"""Minimum time between two checkpoints."""
 
 
 class TrainGroup(ProcessGroup):
-    """The workers of a Ray Train run, which keeps the state of their trainings."""
+    """The workers of a Ray Train run, whose checkpoints keep the states of its trainings.
 
-    def __init__(self, every: float) -> None:
+    Parameters
+    ----------
+    checkpoint_seconds : float
+        Minimum time between two checkpoints.
+    """
+
+    def __init__(self, checkpoint_seconds: float) -> None:
         import ray.train
 
         super().__init__()
-        self.every = every
-        self.stages: dict[str, bytes] = {}
-        self.saved = time.monotonic()
+        self.checkpoint_seconds = checkpoint_seconds
+        self.states: dict[str, bytes] = {}
+        self.last_checkpoint = time.monotonic()
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
-                for file in Path(folder, STAGES).glob("*"):
-                    self.stages[file.name] = file.read_bytes()
+                for file in Path(folder, STATES_FOLDER).glob("*"):
+                    self.states[file.name] = file.read_bytes()
 
     def store(self, name: str) -> TrainStore:
+        """Return where the training `name` stores its state."""
         return TrainStore(self, name.replace(" ", "-").replace("/", "-"))
 
-    def keep(self, name: str, state: bytes) -> None:
-        """Keep the state of a training, if it is time to; all processes at once."""
+    def save_state(self, name: str, state: bytes) -> None:
+        """Save the state of a training in a checkpoint, unless the last one is too recent.
+
+        All workers must call this at the same step.
+        """
         import ray.train
 
-        self.stages[name] = state
-        if not self.broadcast(time.monotonic() - self.saved > self.every):
+        self.states[name] = state
+        elapsed = time.monotonic() - self.last_checkpoint
+        if not self.broadcast(elapsed > self.checkpoint_seconds):
             return
-        self.saved = time.monotonic()
+        self.last_checkpoint = time.monotonic()
         with tempfile.TemporaryDirectory() if not self.rank else nullcontext("") as folder:
             checkpoint = None
             if not self.rank:
-                Path(folder, STAGES).mkdir()
-                for stage, held in self.stages.items():
-                    Path(folder, STAGES, stage).write_bytes(held)
+                Path(folder, STATES_FOLDER).mkdir()
+                for key, value in self.states.items():
+                    Path(folder, STATES_FOLDER, key).write_bytes(value)
                 checkpoint = ray.train.Checkpoint.from_directory(folder)
-            ray.train.report({"stages": len(self.stages)}, checkpoint=checkpoint)
+            ray.train.report({"states": len(self.states)}, checkpoint=checkpoint)
 
 
 class TrainStore:
-    """The state of one training in the checkpoints of its run."""
+    """The state of one training in the checkpoints of its run.
+
+    Parameters
+    ----------
+    group : TrainGroup
+        Workers of the run.
+    name : str
+        Name of the training.
+    """
 
     def __init__(self, group: TrainGroup, name: str) -> None:
         self.group, self.name = group, name
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
-        held = self.group.stages.get(self.name)
-        if held is None:
+        """Return the stored state, or None if there is none."""
+        state = self.group.states.get(self.name)
+        if state is None:
             return None
-        tensors = {name: value.to(device) for name, value in load(held).items()}
+        tensors = {name: value.to(device) for name, value in load(state).items()}
         notes = bytes(tensors.pop("notes").cpu().numpy()).decode()
         return tensors, json.loads(notes)
 
     def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
+        """Store a state in place of the previous one."""
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
         text = torch.frombuffer(bytearray(json.dumps(notes).encode()), dtype=torch.uint8)
-        self.group.keep(self.name, save({**copies, "notes": text}))
+        self.group.save_state(self.name, save({**copies, "notes": text}))
 
     def remove(self) -> None:
-        """It stays, so that what comes after can begin where this ended."""
+        """Keep the state: a resumed run skips the trainings that are finished."""
 
 
-def _run(config: dict[str, Any]) -> None:
-    """What each worker of Ray Train does."""
+def _run_worker(config: dict[str, Any]) -> None:
+    """Run the task in a worker of Ray Train, and save the model in the last checkpoint."""
     import ray.train
 
-    work: Work = pickle.loads(config["work"])
+    task: WorkerTask = pickle.loads(config["task"])
     torch.set_num_threads(config["threads"])
-    group = TrainGroup(config["every"])
+    group = TrainGroup(config["checkpoint_seconds"])
     try:
-        found: object = work(group)
-    except (ValueError, FloatingPointError) as error:  # in all of them alike: nothing to try again
-        found = f"{type(error).__name__}: {error}"
+        result: object = task(group)
+    except (ValueError, FloatingPointError) as error:  # All workers raise it: no use to try again.
+        result = f"{type(error).__name__}: {error}"
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if not group.rank:
-            Path(folder, MODEL).write_bytes(pickle.dumps(found))
+            Path(folder, MODEL_FILE).write_bytes(pickle.dumps(result))
             checkpoint = ray.train.Checkpoint.from_directory(folder)
         ray.train.report({"done": True}, checkpoint=checkpoint)
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C is `KeyboardInterrupt`, as everywhere: at it Ray ends the process, later too."""
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
+def keyboard_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` on Ctrl-C, and restore its handler, which Ray Train replaces."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
-    except SystemExit:
+    except SystemExit:  # The handler of Ray Train raises it.
         raise KeyboardInterrupt from None
     finally:
-        if here and before is not None:  # it is one of Python's
-            signal.signal(signal.SIGINT, before)
+        if in_main_thread and handler is not None:  # None: it was not installed from Python.
+            signal.signal(signal.SIGINT, handler)
 
 
-def trained(
-    work: Work,
+def train_on_workers(
+    task: WorkerTask,
     *,
     workers: int,
     threads: int,
@@ -130,20 +151,45 @@ def trained(
     storage: str | os.PathLike[str] | None,
     max_failures: int,
 ) -> SetPredictor:
-    """The model that the workers come to."""
+    """Run a task in all workers at the same time, and return the model of the first one.
+
+    Parameters
+    ----------
+    task : callable
+        What each worker runs.
+    workers, threads : int
+        Number of processes, and of threads of each.
+    use_gpu : bool
+        Whether each worker uses a GPU.
+    storage : path-like, optional
+        Folder for checkpoints that all workers can access. By default a temporary folder.
+    max_failures : int
+        Maximum number of times that the run is resumed after a worker has died.
+
+    Returns
+    -------
+    SetPredictor
+        The fitted model.
+
+    Raises
+    ------
+    ValueError, FloatingPointError
+        If the task raises one of these.
+    """
     import ray
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    packed: bytes = ray.cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
-    needs = {"CPU": float(threads)} | ({"GPU": 1.0} if use_gpu else {})
+    pickled: bytes = ray.cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    resources = {"CPU": float(threads)} | ({"GPU": 1.0} if use_gpu else {})
+    config = {"task": pickled, "threads": threads, "checkpoint_seconds": CHECKPOINT_SECONDS}
     with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
         trainer = TorchTrainer(
-            _run,
-            train_loop_config={"work": packed, "threads": threads, "every": EVERY},
+            _run_worker,
+            train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=workers, use_gpu=use_gpu, resources_per_worker=needs
+                num_workers=workers, use_gpu=use_gpu, resources_per_worker=resources
             ),
             run_config=RunConfig(
                 name=f"shortlist-{time.time_ns()}",
@@ -152,13 +198,13 @@ def trained(
                 checkpoint_config=CheckpointConfig(num_to_keep=2),
             ),
         )
-        with interruptible():
-            result = trainer.fit()
-        assert result.checkpoint is not None
-        with result.checkpoint.as_directory() as held:
-            found = pickle.loads(Path(held, MODEL).read_bytes())
-    if isinstance(found, str):
-        kind, _, words = found.partition(": ")
-        raise (FloatingPointError if kind == "FloatingPointError" else ValueError)(words)
-    assert isinstance(found, SetPredictor)
-    return found
+        with keyboard_interrupts():
+            checkpoint = trainer.fit().checkpoint
+        assert checkpoint is not None
+        with checkpoint.as_directory() as directory:
+            result = pickle.loads(Path(directory, MODEL_FILE).read_bytes())
+    if isinstance(result, str):
+        error_type, _, message = result.partition(": ")
+        raise (FloatingPointError if error_type == "FloatingPointError" else ValueError)(message)
+    assert isinstance(result, SetPredictor)
+    return result
