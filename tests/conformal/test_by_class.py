@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import shortlist as sl
-from shortlist.conformal.calibrators import pooling_limits
+from shortlist.conformal.calibrators.conditional import pooling_limits
 from shortlist.conformal.quantiles import UnreachableError
 
 COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12).map(np.array)

@@ -20,15 +20,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import shortlist as sl
-from shortlist.conformal.quantiles import (
+from shortlist.conformal.bounds import accuracy_bound
+from shortlist.conformal.quantiles import UnreachableError, threshold
+from shortlist.conformal.ranks import (
     LISTING_ERROR,
     RARE,
-    UnreachableError,
-    accuracy_bound,
     listed_rank,
     min_calibration_size,
     quantile_rank,
-    threshold,
 )
 
 ROWS = (50, 200, 1000)
@@ -118,7 +117,7 @@ def test_candidates_answer_no_more_than_they_can_keep() -> None:
 def test_the_guarantee_of_lists_says_that_it_was_tested() -> None:
     ranking, y = lists(400, 0.99, 3)
     model = sl.SplitConformal("lac", temperature=None).fit(ranking, y)
-    tested = "; a test showed, with confidence 0.95, that it can be reached"
+    tested = "; a test with confidence 0.95 showed that this accuracy can be reached"
     assert str(model.predict_set(ranking, accuracy=0.8).guarantee).endswith(tested)
     assert tested not in str(model.predict_set(ranking, accuracy=0.8, delta=0.1).guarantee)
     model.set_params(on_unreachable="all")

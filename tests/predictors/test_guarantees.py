@@ -19,7 +19,8 @@ from synthetic import draw, uneven
 
 import shortlist as sl
 from shortlist.conformal.levels import label_levels
-from shortlist.conformal.quantiles import UnreachableError, min_calibration_size, quantile_rank
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.conformal.ranks import min_calibration_size, quantile_rank
 
 LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
 M = 150
@@ -308,7 +309,7 @@ def test_the_next_smallest_classes_join_until_there_are_enough():
         model.predict_set(scores, accuracy=0.93)  # 14 needed: 12, 9 and 4 are too few
     with pytest.warns(UserWarning, match="4 of 6 classes"):
         model.predict_set(scores, accuracy=0.98)  # 49 needed: 40 are too few, one more joins
-    with pytest.raises(sl.conformal.UnreachableError, match=r"by class, those .* together: acc"):
+    with pytest.raises(sl.conformal.UnreachableError, match=r"by class, classes .*, pooled: acc"):
         model.predict_set(scores, accuracy=0.999)
 
 

@@ -19,7 +19,7 @@ from two_regimes import Problem, make
 
 import shortlist as sl
 from shortlist.conformal.path_calibration import PathCalibration
-from shortlist.conformal.quantiles import UnreachableError, accuracy_bound
+from shortlist.conformal import UnreachableError, accuracy_bound
 from shortlist.frontier import Frontier
 
 N_CLASSES = 8

@@ -21,7 +21,8 @@ from synthetic import SCORE_TYPES, as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
 from shortlist.conformal.levels import label_levels
-from shortlist.conformal.quantiles import UnreachableError, quantile_rank
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.conformal.ranks import quantile_rank
 from shortlist.predictors.conformal import hold_out
 
 EASY = {"temperature": None, "penalty": 0.125, "k_reg": 1}  # nothing to learn

@@ -1,6 +1,8 @@
 """Conformal prediction: conformity scores, calibrators, exact ranks and bounds."""
 
+from shortlist.conformal.bounds import accuracy_bound, fixed_sequence, miscoverage
 from shortlist.conformal.calibrators import (
+    CALIBRATORS,
     Calibrator,
     ClassConditional,
     GroupConditional,
@@ -9,18 +11,13 @@ from shortlist.conformal.calibrators import (
     register_calibrator,
 )
 from shortlist.conformal.families import Conformal, DenisHebiri
-from shortlist.conformal.quantiles import (
+from shortlist.conformal.quantiles import UnreachableError, p_values, threshold
+from shortlist.conformal.ranks import (
     LISTING_ERROR,
-    UnreachableError,
-    accuracy_bound,
-    fixed_sequence,
     listed_rank,
     max_accuracy,
     min_calibration_size,
-    miscoverage,
-    p_values,
     quantile_rank,
-    threshold,
 )
 from shortlist.conformal.scores import (
     APS,
@@ -50,6 +47,7 @@ __all__ = [
     "GroupConditional",
     "Thresholds",
     "register_calibrator",
+    "CALIBRATORS",
     "Conformal",
     "DenisHebiri",
     "UnreachableError",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shortlist._utils.validation import check_non_negative, check_probability
 from shortlist._utils.warnings import warn
 from shortlist.conformal.calibrators import Calibrator, Thresholds
-from shortlist.conformal.quantiles import accuracy_bound, round_down
+from shortlist.conformal.bounds import accuracy_bound, round_down
 from shortlist.guarantee import Guarantee
 from shortlist.ranking import Ranking
 

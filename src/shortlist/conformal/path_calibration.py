@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shortlist.conformal.quantiles import (
-    UnreachableError,
-    accuracy_bound,
-    fixed_sequence,
-    min_calibration_size,
-    round_down,
-)
+from shortlist.conformal.bounds import accuracy_bound, fixed_sequence, round_down
+from shortlist.conformal.quantiles import UnreachableError
+from shortlist.conformal.ranks import min_calibration_size
 from shortlist.guarantee import Guarantee
 
 

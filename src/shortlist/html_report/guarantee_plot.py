@@ -11,7 +11,7 @@ from scipy.stats import betabinom, binom
 
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.validation import check_probability
-from shortlist.conformal.quantiles import quantile_rank
+from shortlist.conformal import quantile_rank
 from shortlist.guarantee import Guarantee
 from shortlist.html_report.operating_points import TARGETS
 from shortlist.html_report.single_model import labelled_rows

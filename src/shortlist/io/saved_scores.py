@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from shortlist.conformal.calibrators import REGISTERED_CALIBRATORS, Calibrator
+from shortlist.conformal.calibrators import CALIBRATORS, Calibrator
 from shortlist.conformal.scores import SCORES, ConformityScore
 from shortlist.io.fields import PLAIN, Field, need
 from shortlist.io.persistence import ModelFileError
@@ -113,18 +113,19 @@ def unpack_score(saved: SavedScore) -> ConformityScore:
 
 def pack_calibrator(calibrator: Calibrator) -> SavedCalibrator:
     """Return what a file keeps of a calibrator."""
-    name = type(calibrator).__name__
-    if REGISTERED_CALIBRATORS.get(name) is not type(calibrator):
+    cls = type(calibrator)
+    if CALIBRATORS.get(cls.name) is not cls:
         raise ValueError(
-            f"the calibrator {name} cannot be saved: register it with "
-            "@shortlist.conformal.register_calibrator"
+            f"the calibrator {cls.__name__} cannot be saved: give it a name and register it with "
+            "@shortlist.conformal.register_calibrator; import the module that registers it before "
+            "load"
         )
-    return SavedCalibrator(name, calibrator.get_params(deep=False))
+    return SavedCalibrator(cls.name, calibrator.get_params(deep=False))
 
 
 def unpack_calibrator(saved: SavedCalibrator) -> Calibrator:
     """Return a calibrator as it was saved."""
-    cls = REGISTERED_CALIBRATORS.get(saved.name)
+    cls = CALIBRATORS.get(saved.name)
     if cls is None:
         raise ModelFileError(
             f"it uses the calibrator {saved.name[:60]!r}, which is not registered; import the "

@@ -11,7 +11,7 @@ from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
 from shortlist.conformal.calibration import Calibration, RowSchema
-from shortlist.conformal.calibrators import Calibrator
+from shortlist.conformal.calibrators import CALIBRATORS, Calibrator
 from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.scores import ConformityScore
 from shortlist.families import Threshold, TopK
@@ -41,7 +41,7 @@ from shortlist.learning.linear import LinearClassifier
 from shortlist.learning.networks import Residual, Stack, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.cardinality.fitting import _Members
+from shortlist.predictors.cardinality.fitting import Members
 from shortlist.predictors.cardinality.inputs import INPUTS, SelectorInputs
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
@@ -86,7 +86,10 @@ PARAMETERS: Fields = {
     "cost_weight": WEIGHT | NOTHING,
     "cost_weights": listed(WEIGHT, 1) | listed(WEIGHT, 1, tuple) | array("fi", 1) | NOTHING,
     "calibration": SHARE | NOTHING,
-    "by": choice("class", "group") | NOTHING,
+    "by": Field(
+        "the name of a registered calibrator", lambda v: isinstance(v, str) and v in CALIBRATORS
+    )
+    | NOTHING,
     "allow_empty": FLAG,
     "on_unreachable": choice("raise", "all"),
     "rescore": SWITCH,
@@ -152,7 +155,7 @@ _CHOOSING: Fields = {
     "history_": of(History) | listed(of(History)) | NOTHING,
     "_inputs": of(SelectorInputs),
     "_weights": listed(WEIGHT, 1),
-    "_network": of(nn.Sequential, _Members) | NOTHING,
+    "_network": of(nn.Sequential, Members) | NOTHING,
 }
 FITTED_FIELDS: Mapping[str, Fields] = {
     "Shortlister": _CONFORMAL,

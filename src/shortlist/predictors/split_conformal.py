@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shortlist._utils.validation import check_choice
-from shortlist.conformal.calibrators import CALIBRATORS, Calibrator, check_by
+from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import ConformityScore, score_class
 from shortlist.predictors.conformal import ConformalPredictor
 
@@ -112,12 +112,10 @@ class SplitConformal(ConformalPredictor):
         return cls(**{name: getattr(self, name) for name in names if name in known})
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
-        return CALIBRATORS[self.by if by is None else by](on_unreachable=self.on_unreachable)
+        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_by(self.by)
-        check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
         score_class(self.score)
         for name in ("penalty", "k_reg"):
             if isinstance(getattr(self, name), str):

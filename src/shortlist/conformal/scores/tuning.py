@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shortlist._utils.validation import check_choice
 from shortlist.conformal.levels import Levels
-from shortlist.conformal.quantiles import quantile_rank
+from shortlist.conformal.ranks import quantile_rank
 from shortlist.conformal.scores.base import ConformityScore
 from shortlist.ranking import Ranking
 
