@@ -130,6 +130,25 @@ def hstack(first: Matrix, second: Matrix) -> Matrix:
     return LazyMatrix(len(first), concatenate)
 
 
+def vstack(first: Matrix, second: Matrix) -> Matrix:
+    """Concatenate the rows of two matrices, in the wider dtype, on the device of the first."""
+    dtype = torch.promote_types(first.dtype, second.dtype)
+    device, n_first, width = first.device, len(first), first.shape[1]
+    if not is_large(n_first + len(second), width, dtype, device):
+        return torch.cat([part[:].to(device, dtype) for part in (first, second)])
+
+    def read(rows: RowIndex) -> Tensor:
+        if isinstance(rows, slice):
+            rows = torch.arange(*rows.indices(n_first + len(second)))
+        result = torch.empty((len(rows), width), dtype=dtype)
+        is_first = rows < n_first
+        result[is_first] = first[rows[is_first]].to(dtype)
+        result[~is_first] = second[rows[~is_first] - n_first].to(dtype)
+        return result
+
+    return LazyMatrix(n_first + len(second), read)
+
+
 def materialize(matrix: Matrix) -> Tensor:
     """Compute a lazy matrix once. A large one is stored in a memory-mapped temporary file."""
     if isinstance(matrix, Tensor):

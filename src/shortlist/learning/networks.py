@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -302,7 +303,41 @@ def _linear_layers(prototype: nn.Sequential) -> list[tuple[float, nn.Linear]]:
     return layers
 
 
-class Residual(nn.Module):
+class Ensemble(nn.Module):
+    """Standardize the inputs of a stack.
+
+    Parameters
+    ----------
+    standardize : Standardize
+        Standardizes the inputs.
+    stack : Stack
+        Networks.
+    """
+
+    takes_prior = False
+    """Whether `forward` takes prior outputs."""
+
+    def __init__(self, standardize: Standardize, stack: Stack) -> None:
+        super().__init__()
+        self.standardize, self.stack = standardize, stack
+
+    def select_member(self, index: int) -> Self:
+        """Return one member, which shares its weights."""
+        return type(self)(self.standardize, self.stack.select_member(index))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, of shape (members, n_rows, n_outputs).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n_rows, n_inputs) or (members, n_rows, n_inputs)
+            Inputs, the same for all members or of each.
+        """
+        outputs: Tensor = self.stack(self.standardize(x))
+        return outputs
+
+
+class Residual(Ensemble):
     """Add the outputs of a stack to a scaled prior: `scale * prior + stack(x)`.
 
     Each member has its own scale. With a last layer of zeros, the initial output is the scaled
@@ -311,25 +346,28 @@ class Residual(nn.Module):
     Parameters
     ----------
     standardize : Standardize
-        Standardises the inputs.
+        Standardizes the inputs.
     stack : Stack
         Networks.
     scale : float, default=1.0
         Initial scale of the prior.
     """
 
+    takes_prior = True
+
     def __init__(self, standardize: Standardize, stack: Stack, scale: float = 1.0) -> None:
-        super().__init__()
-        self.standardize, self.stack = standardize, stack
+        super().__init__(standardize, stack)
         self.scale = nn.Parameter(torch.full((stack.members, 1, 1), scale))
 
-    def select_member(self, index: int) -> Residual:
+    def select_member(self, index: int) -> Self:
         """Return one member, which shares its weights."""
-        one = Residual(self.standardize, self.stack.select_member(index))
-        one.scale = nn.Parameter(self.scale.detach()[index : index + 1])
-        return one
+        member = super().select_member(index)
+        member.scale = nn.Parameter(self.scale.detach()[index : index + 1])
+        return member
 
-    def forward(self, x: Tensor, prior: Tensor, columns: Tensor | None = None) -> Tensor:
+    def forward(  # type: ignore[override]
+        self, x: Tensor, prior: Tensor, columns: Tensor | None = None
+    ) -> Tensor:
         """Return the outputs, of shape (members, rows, n_columns).
 
         Parameters

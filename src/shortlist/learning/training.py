@@ -102,7 +102,8 @@ def train(
         Names of a stack's members, for messages. None if the network is not a stack.
     folds : Tensor of shape (n_rows,), optional
         Cross-fitting: member j of a stack learns from the rows whose fold is not j, and stops
-        early on the rows whose fold is j. `objective` then returns losses of shape (members,
+        early on the rows whose fold is j. Rows whose fold is the number of members are learned by
+        all and judge none. `objective` then returns losses of shape (members,
         rows), and both it and the network accept rows that differ between members, with the
         member as first axis.
     use_cuda_graph : bool, default=False
@@ -221,8 +222,9 @@ class _TrainingRun:
         folds, members = self.examples.folds, len(self.names)
         if folds is None:
             return torch.zeros(0)
-        counts = self.group.sum(torch.bincount(folds, minlength=members))
-        if len(counts) != members or not bool(((counts > 0) & (counts < self.total_rows)).all()):
+        counts = self.group.sum(torch.bincount(folds, minlength=members + 1))
+        counts, n_folds = counts[:members], len(counts) - 1
+        if n_folds != members or not bool(((counts > 0) & (counts < self.total_rows)).all()):
             raise ValueError(
                 f"{members} members need rows in each of the folds 0 to {members - 1}; got "
                 f"{counts.tolist()} rows"
@@ -311,7 +313,8 @@ class _TrainingRun:
         not counted again.
         """
         total = torch.zeros_like(self.early_stopping.best_loss)
-        sizes = torch.bincount(folds, minlength=len(self.names))[:, None]
+        members = len(self.names)
+        sizes = torch.bincount(folds, minlength=members)[:members, None]
         ends = sizes.cumsum(dim=0)
         places = torch.arange(int(sizes.max()), device=sizes.device).expand(len(sizes), -1)
         for place in places.split(-(-self._evaluation_rows() // len(sizes)), dim=1):  # type: ignore[no-untyped-call]

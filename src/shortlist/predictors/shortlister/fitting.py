@@ -13,7 +13,7 @@ from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import TrainingSettings
 from shortlist.predictors.shortlister.log_probabilities import all_log_proba, label_log_proba
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
-from shortlist.predictors.shortlister.rescoring import Rescorer
+from shortlist.predictors.shortlister.rescoring import Recipe, Rescorer
 from shortlist.ranking import Ranking
 
 STANDARD_ERRORS = 1.0
@@ -43,6 +43,8 @@ class StageFit:
         Whether to fit each stage.
     force_rescore, force_sizes : bool
         Whether to keep each stage even if it does not help.
+    extra : tuple of matrix and Tensor, optional
+        Features and class indices of rows without scores.
 
     Attributes
     ----------
@@ -60,17 +62,18 @@ class StageFit:
     force_rescore: bool
     learn_sizes: bool
     force_sizes: bool
+    extra: tuple[Matrix, Tensor] | None = None
     history: dict[str, object] = field(default_factory=dict)
 
-    def fit_rescorer(self, y: Tensor, width: int) -> tuple[Rescorer | None, Ranking]:
+    def fit_rescorer(self, y: Tensor, recipe: Recipe) -> tuple[Rescorer | None, Ranking]:
         """Fit stage 1.
 
         Parameters
         ----------
         y : Tensor of shape (n_rows,)
             Label indices.
-        width : int
-            Number of hidden units of the networks.
+        recipe : Recipe
+            Which opinions to fit.
 
         Returns
         -------
@@ -81,17 +84,18 @@ class StageFit:
         """
         if not self.rescore or self.features is None:
             return None, self.ranking
-        rescorer, out_of_fold = Rescorer.fit(
+        rescorer, out_of_fold, history = Rescorer.fit(
             self.ranking,
             y,
             self.features,
             self.settings,
-            members=self.folds,
-            width=width,
+            recipe,
+            n_folds=self.folds,
             device=self.device,
             progress=self.progress,
+            extra=self.extra,
         )
-        self.history["re-scoring"] = rescorer.history
+        self.history.update(history)
         before, after = label_log_proba(self.ranking, y), label_log_proba(out_of_fold, y)
         if self.force_rescore or _increases(before, after):
             return rescorer, out_of_fold

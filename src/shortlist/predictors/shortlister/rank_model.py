@@ -26,7 +26,7 @@ from shortlist.conformal.envelope import bucket_masses
 from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History, train
-from shortlist.predictors.shortlister.rescoring import combine, cross_entropy, draw_folds
+from shortlist.predictors.shortlister.cross_fitting import combine, cross_entropy, draw_folds
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
 LARGEST_CONSECUTIVE_SIZE = 16
@@ -244,6 +244,11 @@ class RankModel:
             lambda rows: model._masses(x[rows], prior[rows], folds[rows]),
             work_width=network.stack.widest,
         )
+
+    @property
+    def standardize(self) -> Standardize:
+        """Mean and scale of the inputs: the features first."""
+        return self.network.standardize
 
     def __call__(self, log_p: Tensor, features: Tensor | None) -> Tensor:
         """Return the probabilities of the buckets for new rows.

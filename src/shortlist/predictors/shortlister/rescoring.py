@@ -1,38 +1,76 @@
 """Stage 1 of the Shortlister: re-score the labels of each row from its features.
 
-The new logits are ``t z(x) + f(x)``: the classifier's logits z times a factor t, plus a residual
-f that starts at zero, so that training starts at the classifier itself. An ensemble of networks is
-trained, each without its own fold of the rows. The fold decides when its network stops, and the
-network gives the fold out-of-fold scores. For new rows the probabilities of all networks are
-averaged. These probabilities are then pooled with those of `Neighbours`.
+Several opinions estimate the class probabilities: the given scores, logistic regression, networks
+with and without the given scores, neighbours, and classifiers of the user. Each is cross-fitted:
+the probabilities of a row come from models that were fitted without its fold, and those of new
+rows are averaged over all models. A pool weighs the opinions by how well they predict rows out of
+fold, and opinions that do not help are dropped.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shortlist._utils import out_of_core
 from shortlist._utils.blocks import BLOCK_ELEMENTS, row_blocks
-from shortlist._utils.out_of_core import LazyMatrix, Matrix, RowIndex, RowView, take_rows, to_device
+from shortlist._utils.out_of_core import Matrix, RowView, take_rows, to_device
 from shortlist._utils.progress import Show
 from shortlist.learning.cuda_graphs import allow_tf32
-from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
+from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
-from shortlist.learning.settings import TrainingSettings, build_with_seed
-from shortlist.learning.temperature import MAX_SCORES
-from shortlist.learning.training import History, train
+from shortlist.learning.settings import TrainingSettings
+from shortlist.learning.training import History
 from shortlist.predictors.row_tables import exceeds_memory
-from shortlist.predictors.shortlister.neighbours import Estimates, Neighbours, Pool, align_columns
+from shortlist.predictors.shortlister.cross_fitting import draw_folds
+from shortlist.predictors.shortlister.opinions import (
+    Architecture,
+    Block,
+    FoldedRows,
+    GivenScores,
+    LearnerOpinion,
+    Neighbours,
+    Opinion,
+    ScaledScores,
+    fit_logistic,
+    fit_network,
+    padding_mask,
+    prior_columns,
+)
+from shortlist.predictors.shortlister.pool import MAX_VALUES, Pool, PoolFit
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import log_columns, target_columns
+from shortlist.ranking.probabilities import target_columns
 
 ROUNDING = 2.0**-10
 """Bound on the difference between two computations of a log-probability that differ in batch,
 threads or device: about a thousandth of the probability, a hundred times the largest measured."""
+MAX_TABLE_VALUES = 1 << 27
+"""Maximum number of log-probabilities out of fold, of all opinions, that are kept in memory."""
+GPU_FACTOR = 16
+"""How many times more are kept on a GPU."""
+BLOCK_FACTOR = 16
+"""Approximate number of tables as large as the scores in a block of rows."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which opinions are fitted.
+
+    Parameters
+    ----------
+    architectures : sequence of Architecture
+        Networks.
+    learners : sequence of classifier
+        Classifiers of the user.
+    """
+
+    architectures: Sequence[Architecture] = ()
+    learners: Sequence[Any] = ()
 
 
 class Rescorer:
@@ -40,34 +78,32 @@ class Rescorer:
 
     Parameters
     ----------
-    network : Residual
-        Ensemble of networks, one for each fold.
+    opinions : sequence of Opinion
+        Fitted opinions.
+    pool : Pool
+        Exponents of their tables.
     folds : Tensor of shape (n_rows,)
         Fold of each row that `fit` learned from.
     index : Tensor of shape (n_rows,)
         Class indices of the same rows.
     n_classes : int
         Number of classes.
-    history : History
-        Losses of the training.
-    seed : int
-        Seed of the neighbours that are drawn.
+    standardize : Standardize
+        Mean and scale of the features.
     """
-
-    neighbours: Neighbours
-    pool: Pool
 
     def __init__(
         self,
-        network: Residual,
+        opinions: Sequence[Opinion],
+        pool: Pool,
         folds: Tensor,
         index: Tensor,
         n_classes: int,
-        history: History,
-        seed: int,
+        standardize: Standardize,
     ) -> None:
-        self.network, self.history = network, history
-        self.folds, self.index, self.n_classes, self.seed = folds, index, n_classes, seed
+        self.opinions, self.pool = list(opinions), pool
+        self.folds, self.index, self.n_classes = folds, index, n_classes
+        self.standardize = standardize
 
     @classmethod
     def fit(
@@ -76,13 +112,14 @@ class Rescorer:
         index: Tensor,
         features: Matrix,
         settings: TrainingSettings,
+        recipe: Recipe,
         *,
-        members: int,
-        width: int,
+        n_folds: int,
         device: torch.device,
         progress: Show,
-    ) -> tuple[Rescorer, Ranking]:
-        """Fit the networks, the neighbours and their pool.
+        extra: tuple[Matrix, Tensor] | None = None,
+    ) -> tuple[Rescorer, Ranking, dict[str, History]]:
+        """Fit the opinions and their pool.
 
         Parameters
         ----------
@@ -93,86 +130,92 @@ class Rescorer:
         features : matrix of shape (n_rows, n_features)
             Features of the rows.
         settings : TrainingSettings
-            Settings of the training.
-        members : int
-            Number of networks and folds.
-        width : int
-            Number of hidden units of each network.
+            Settings of the training of networks.
+        recipe : Recipe
+            Which opinions to fit.
+        n_folds : int
+            Number of folds.
         device : torch.device
             Where to train.
         progress : bool or "auto"
             Whether to show a progress bar.
+        extra : tuple of matrix and Tensor, optional
+            Features and class indices of rows without scores.
 
         Returns
         -------
         rescorer : Rescorer
         out_of_fold : Ranking
             The same rows, each re-scored by models that were fitted without its label.
+        history : dict of str to History
+            Losses of the training of networks.
         """
-        folds = draw_folds(len(ranking), members, settings.seed).to(device)
-        n_classes = ranking.n_classes
-        n_outputs = n_classes + (0 if ranking.is_dense else 1)
-
-        def build() -> Stack:
-            return Stack(
-                [
-                    zero_last_layer(
-                        perceptron(
-                            features.shape[1], n_outputs, width, 1, dropout=0.5, input_dropout=0.2
-                        )
-                    )
-                    for _ in range(members)
-                ]
-            )
-
-        standardize = Standardize.from_data(features)
-        network = Residual(standardize, build_with_seed(build, settings.seed), ranking.scale).to(
-            device
-        )
-        target = target_columns(ranking, index)
-        inputs = [to_device(matrix, device) for matrix in (features, *_priors(ranking))]
-        history = train(
-            network,
-            inputs,
-            [target.to(device)],
-            cross_entropy,
-            settings,
-            members=[f"re-scoring network {j}" for j in range(members)],
-            folds=folds,
-            use_cuda_graph=True,
+        x = to_device(features, device)
+        rows = FoldedRows(
+            ranking=ranking,
+            features=to_device(features, device),
+            index=index.to(device),
+            target=target_columns(ranking, index).to(device),
+            folds=draw_folds(len(ranking), n_folds, settings.seed).to(device),
+            n_folds=n_folds,
+            standardize=Standardize.from_data(features).to(device),
+            settings=settings,
             progress=progress,
-            name="re-scoring",
+            extra_features=None if extra is None else to_device(extra[0], device),
+            extra_index=None if extra is None else extra[1].to(device),
         )
-        network.requires_grad_(False)
-        model = cls(network, folds, index.to(device), n_classes, history, settings.seed)
         # TF32 is for fitting alone. Calibration and prediction compute with the same precision.
         with allow_tf32(device):
-            out_of_fold = model._fit_pool(ranking, features, target.to(device))
-        model.neighbours = model._fit_neighbours(inputs[0])
-        return model, out_of_fold
+            opinions, history = _fit_opinions(rows, recipe)
+            model, out_of_fold = cls._fit_pool(opinions, rows)
+        for opinion in model.opinions:
+            opinion.refit(rows)
+        return model, out_of_fold, history
 
-    def _fit_pool(self, ranking: Ranking, features: Matrix, target: Tensor) -> Ranking:
-        """Fit the pool to out-of-fold estimates, and return the rows of the fit out of fold."""
-        if not exceeds_memory(ranking) and current_group().world_size == 1:
-            estimates = self._out_of_fold_estimates(ranking, features)
-            self.pool = Pool.fit(*estimates, target)
-            return _reranked(ranking, self.pool(*estimates))
+    @classmethod
+    def _fit_pool(cls, opinions: list[Opinion], rows: FoldedRows) -> tuple[Rescorer, Ranking]:
+        """Fit the pool to rows out of fold, and return these rows re-scored."""
+        groups, n_tables = [], 0
+        for opinion in opinions:
+            groups.append(list(range(n_tables, n_tables + opinion.n_tables)))
+            n_tables += opinion.n_tables
+        ranking, n_rows = rows.ranking, current_group().sum(len(rows.index))
         n_columns = ranking.n_classes if ranking.is_dense else ranking.depth + 1
-        stride = math.ceil(current_group().sum(len(ranking)) * n_columns / MAX_SCORES)
-        sample = torch.arange(0, len(ranking), stride)
-        estimates = self._out_of_fold_estimates(ranking, features, sample)
-        block_rows = max(1, BLOCK_ELEMENTS // n_columns)
-        self.pool = Pool.fit(*estimates, target[sample], block_rows=block_rows)
-        del estimates  # They would take memory during the pass over all rows.
-        # Rows are written in the order of the folds, so that the file grows from start to end.
-        log_p, n_written = out_of_core.allocate_tensor((len(ranking), n_columns)), 0
-        for block in self._out_of_fold_blocks(ranking, features):
-            pooled = self.pool(*block)
-            log_p[n_written : n_written + len(pooled)] = pooled
-            n_written += len(pooled)
-        place = torch.argsort(torch.argsort(self.folds, stable=True))
-        return _reranked(ranking, log_p, place)
+        limit = MAX_TABLE_VALUES * (GPU_FACTOR if rows.index.is_cuda else 1)
+        fits = current_group().world_size == 1 and not exceeds_memory(ranking)
+        sample = None
+        if not fits or n_tables * n_rows * n_columns > limit:
+            stride = math.ceil(n_rows * n_columns / MAX_VALUES)
+            sample = torch.arange(0, len(rows.index), stride, device=rows.index.device)
+        tables, padding = _out_of_fold_tables(opinions, rows, sample)
+        target = rows.target if sample is None else rows.target[sample]
+        kept, pool = PoolFit(tables, padding, target).select(groups)
+        model = cls(
+            [opinions[i] for i in kept],
+            pool,
+            rows.folds,
+            rows.index,
+            rows.n_classes,
+            rows.standardize,
+        )
+        if sample is not None:
+            del tables  # They would take memory during the pass over all rows.
+            return model, model._out_of_fold_by_blocks(rows, n_columns)
+        kept_tables = [tables[i] for opinion in kept for i in groups[opinion]]
+        return model, _reranked(ranking, pool(kept_tables, padding))
 
+    def _out_of_fold_by_blocks(self, rows: FoldedRows, n_columns: int) -> Ranking:
+        """Return the rows re-scored out of fold, in a file if they are large."""
+        # Rows are written in the order of the folds, so that the file grows from start to end.
+        log_p, n_written = out_of_core.allocate_tensor((len(rows.index), n_columns)), 0
+        for tables, padding in _out_of_fold_blocks(self.opinions, rows):
+            pooled = self.pool(tables, padding)
+            log_p[n_written : n_written + len(pooled)] = pooled.to(log_p.device)
+            n_written += len(pooled)
+        place = torch.argsort(torch.argsort(rows.folds, stable=True)).to(log_p.device)
+        return _reranked(rows.ranking, log_p, place)
+
+    @torch.no_grad()
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
         """Re-score new rows.
 
@@ -188,10 +231,23 @@ class Rescorer:
         Ranking
             The same labels in a new order, with log-probabilities as scores.
         """
-        blocks = self._estimates(ranking, features, self.neighbours)
-        return _reranked(ranking, torch.cat([self.pool(*block) for block in blocks]))
+        blocks = _blocks(ranking, features, self.index.device)
+        parts = [
+            self.pool(
+                [table for opinion in self.opinions for table in opinion.tables(block)],
+                padding_mask(block.columns, self.n_classes),
+            )
+            for block in blocks
+        ]
+        return _reranked(ranking, torch.cat(parts))
 
-    def out_of_fold(self, ranking: Ranking, features: Matrix) -> Ranking:
+    def out_of_fold(
+        self,
+        ranking: Ranking,
+        features: Matrix,
+        settings: TrainingSettings,
+        extra: tuple[Matrix, Tensor] | None = None,
+    ) -> Ranking:
         """Re-score the rows of `fit` by the models that were fitted without their folds.
 
         Parameters
@@ -200,142 +256,101 @@ class Rescorer:
             The rows of `fit`.
         features : matrix of shape (n_rows, n_features)
             Features of the rows.
+        settings : TrainingSettings
+            Settings of the fit.
+        extra : tuple of matrix and Tensor, optional
+            Features and class indices of the extra rows of `fit`.
 
         Returns
         -------
         Ranking
         """
-        return _reranked(ranking, self.pool(*self._out_of_fold_estimates(ranking, features)))
-
-    @torch.no_grad()
-    def _estimates(
-        self,
-        ranking: Ranking,
-        features: Matrix,
-        neighbours: Neighbours,
-        member: int | None = None,
-    ) -> Iterator[Estimates]:
-        """Iterate over blocks of estimates by one network, or the mean of all, and neighbours."""
-        device = self.network.scale.device
-        network = self.network if member is None else self.network.select_member(member)
-        for rows in row_blocks(len(ranking), network.stack.widest, device):
-            prior, columns = _prior(ranking, rows)
-            inputs = [t.to(device) for t in (features[rows], prior, columns) if t is not None]
-            log_p = combine(torch.log_softmax(network(*inputs), dim=-1))
-            columns = None if columns is None else columns.to(device)
-            yield log_p, *align_columns(neighbours(inputs[0]), columns)
-
-    def _out_of_fold_estimates(
-        self, ranking: Ranking, features: Matrix, sample: Tensor | None = None
-    ) -> Estimates:
-        """Return the estimates of `_out_of_fold_blocks` in the order of the rows."""
-        folds = self.folds if sample is None else self.folds[sample]
-        order, n_filled = torch.argsort(folds, stable=True), 0
-        tables: list[Tensor] = []
-        for estimates in self._out_of_fold_blocks(ranking, features, sample):
-            blocks = [block for block in estimates if block is not None]
-            tables = tables or [b.new_empty((len(folds), b.shape[1])) for b in blocks]
-            rows = order[n_filled : n_filled + len(blocks[0])]
-            n_filled += len(rows)
-            for table, block in zip(tables, blocks, strict=True):
-                table[rows] = block
-        return tables[0], tables[1], tables[2] if len(tables) > 2 else None
-
-    def _out_of_fold_blocks(
-        self, ranking: Ranking, features: Matrix, sample: Tensor | None = None
-    ) -> Iterator[Estimates]:
-        """Iterate over blocks of estimates, fold by fold, by models fitted without the fold."""
-        rows = torch.arange(len(self.folds), device=self.folds.device) if sample is None else sample
-        for fold in range(self.network.stack.members):
-            own = rows[self.folds[rows] == fold]
-            others = (self.folds != fold).nonzero()[:, 0]
-            neighbours = self._fit_neighbours(to_device(features, own.device), others)
-            if not len(own):  # Neighbours are fitted even so: all processes take part in the fit.
-                continue
-            x = take_rows(features, own.to(features.device))
-            yield from self._estimates(ranking[own.to(ranking.device)], x, neighbours, fold)
-
-    def _fit_neighbours(self, features: Matrix, rows: Tensor | None = None) -> Neighbours:
-        """Return neighbours among some rows of the fit, or among all of them."""
-        neighbours = Neighbours(self.network.standardize, self.n_classes)
-        if rows is None:
-            return neighbours.fit(features, self.index, self.seed)
-        return neighbours.fit(take_rows(features, rows), self.index[rows], self.seed)
+        device = self.index.device
+        rows = FoldedRows(
+            ranking=ranking,
+            features=to_device(features, device),
+            index=self.index,
+            target=target_columns(ranking, self.index.to(ranking.device)).to(device),
+            folds=self.folds,
+            n_folds=int(self.folds.max()) + 1,
+            standardize=self.standardize,
+            settings=settings,
+            progress=False,
+            extra_features=None if extra is None else to_device(extra[0], device),
+            extra_index=None if extra is None else extra[1].to(device),
+        )
+        tables, padding = _out_of_fold_tables(self.opinions, rows)
+        return _reranked(ranking, self.pool(tables, padding))
 
 
-def draw_folds(rows: int, members: int, seed: int) -> Tensor:
-    """Return the fold of each row: folds of equal size, drawn at random in each process."""
-    generator = torch.Generator().manual_seed(seed + (current_group().rank << 40))
-    return torch.randperm(rows, generator=generator) % members
+def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict[str, History]]:
+    """Fit all opinions of a recipe, those without scores with and without the extra rows."""
+    variants = (False,) if rows.extra_features is None else (False, True)
+    history: dict[str, History] = {}
+    opinions: list[Opinion] = [GivenScores(rows.ranking.scale)]
+    scaled = ScaledScores.fit(rows)
+    opinions += [] if scaled is None else [scaled]
+    for extra in variants:
+        opinions.append(fit_logistic(rows, extra=extra))
+        opinions.append(Neighbours(rows.standardize, rows.n_classes, rows.settings.seed, extra))
+        opinions += [LearnerOpinion.fit(rows, one, extra=extra) for one in recipe.learners]
+        for architecture in recipe.architectures:
+            if extra and architecture.residual:
+                continue  # Extra rows have no scores.
+            opinion, losses = fit_network(rows, architecture, extra=extra)
+            history[architecture.name + (", extra rows" if extra else "")] = losses
+            opinions.append(opinion)
+    return opinions, history
 
 
-def cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the loss of each network and row, of shape (members, n_rows).
-
-    Parameters
-    ----------
-    outputs : Tensor of shape (members, n_rows, n_columns)
-        Logits of each network.
-    target : Tensor of shape (n_rows,) or (members, n_rows)
-        Columns of the true labels; two-dimensional if each network has its own rows.
-
-    Returns
-    -------
-    Tensor of shape (members, n_rows)
-    """
-    target = target.expand(outputs.shape[:-1]).reshape(-1)
-    flat = nn.functional.cross_entropy(outputs.flatten(0, 1), target, reduction="none")
-    return flat.view(outputs.shape[:-1])
+def _blocks(ranking: Ranking, features: Matrix, device: torch.device) -> Iterator[Block]:
+    """Iterate over blocks of rows on a device."""
+    n_columns = ranking.n_classes if ranking.is_dense else ranking.depth + 1
+    for rows in row_blocks(len(ranking), BLOCK_FACTOR * n_columns, device):
+        prior, columns = prior_columns(ranking, rows)
+        yield Block(
+            features[rows].to(device),
+            prior.to(device),
+            None if columns is None else columns.to(device),
+        )
 
 
-def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:
-    """Combine the log-probabilities of several networks.
-
-    Parameters
-    ----------
-    log_p : Tensor of shape (members, n_rows, n_columns)
-        Log-probabilities of each network.
-    folds : Tensor of shape (n_rows,), optional
-        Fold of each row. If given, each row gets the output of the network that was trained
-        without its fold. By default, the probabilities of all networks are averaged.
-
-    Returns
-    -------
-    Tensor of shape (n_rows, n_columns)
-    """
-    if folds is None:
-        return log_p.logsumexp(dim=0) - math.log(len(log_p))
-    return log_p[folds, torch.arange(log_p.shape[1], device=log_p.device)]
-
-
-def _priors(ranking: Ranking) -> list[Matrix]:
-    """Return the inputs of the networks besides the features; lazily if they exceed memory."""
-    if not exceeds_memory(ranking):
-        return [t for t in _prior(ranking, slice(0, len(ranking))) if t is not None]
-
-    def lazy(position: int) -> LazyMatrix:
-        def read(rows: RowIndex) -> Tensor:
-            part = ranking[rows]
-            table = _prior(part, slice(0, len(part)))[position]
-            assert table is not None
-            return table
-
-        return LazyMatrix(len(ranking), read)
-
-    return [lazy(0)] if ranking.is_dense else [lazy(0), lazy(1)]
+@torch.no_grad()
+def _out_of_fold_blocks(
+    opinions: Sequence[Opinion], rows: FoldedRows, sample: Tensor | None = None
+) -> Iterator[tuple[list[Tensor], Tensor | None]]:
+    """Iterate over blocks of tables and padding, fold by fold, by models without the fold."""
+    device = rows.index.device
+    chosen = torch.arange(len(rows.index), device=device) if sample is None else sample
+    for fold in range(rows.n_folds):
+        own = chosen[rows.folds[chosen] == fold]
+        # Models are fitted even if no row needs them: all processes take part in a fit.
+        others = [opinion.without_fold(rows, fold) for opinion in opinions]
+        if not len(own):
+            continue
+        part = rows.ranking[own.to(rows.ranking.device)]
+        for block in _blocks(part, take_rows(rows.features, own), device):
+            tables = [table for opinion in others for table in opinion.tables(block, fold)]
+            yield tables, padding_mask(block.columns, rows.n_classes)
 
 
-def _prior(ranking: Ranking, rows: slice) -> tuple[Tensor, Tensor | None]:
-    """Return the log scores of some rows and, for candidates, the class of each column.
-
-    The last column of candidates stands for all classes that are not listed.
-    """
-    prior = log_columns(ranking, rows, ranking.score_type).to(torch.float32)
-    if ranking.is_dense:
-        return prior, None
-    labels = ranking.top(ranking.depth)[0][rows].to(torch.int64)
-    others = labels.new_full((len(labels), 1), ranking.n_classes)
-    return prior, torch.cat([torch.where(labels >= 0, labels, ranking.n_classes), others], dim=1)
+def _out_of_fold_tables(
+    opinions: Sequence[Opinion], rows: FoldedRows, sample: Tensor | None = None
+) -> tuple[list[Tensor], Tensor | None]:
+    """Return the blocks of `_out_of_fold_blocks` in the order of the rows."""
+    folds = rows.folds if sample is None else rows.folds[sample]
+    order, n_filled = torch.argsort(folds, stable=True), 0
+    results: list[Tensor] = []
+    has_padding = False
+    for tables, padding in _out_of_fold_blocks(opinions, rows, sample):
+        has_padding = padding is not None
+        parts = tables if padding is None else [*tables, padding]
+        results = results or [p.new_empty((len(folds), p.shape[1])) for p in parts]
+        at = order[n_filled : n_filled + len(parts[0])]
+        n_filled += len(at)
+        for result, part in zip(results, parts, strict=True):
+            result[at] = part
+    return (results[:-1], results[-1]) if has_padding else (results, None)
 
 
 def _reranked(ranking: Ranking, log_p: Tensor, place: Tensor | None = None) -> Ranking:

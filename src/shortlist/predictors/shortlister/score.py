@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from shortlist._utils.arrays import as_features
 from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist._utils.out_of_core import Matrix, as_lazy, is_large_matrix
 from shortlist._utils.progress import Show
-from shortlist._utils.validation import check_count
+from shortlist._utils.validation import check_choice, check_count
 from shortlist._utils.warnings import warn
 from shortlist.conformal.calibration import SOURCES
 from shortlist.conformal.envelope import cost_steps, slopes
@@ -34,7 +35,8 @@ from shortlist.predictors.shortlister.log_probabilities import (
     positive_proba,
 )
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel, size_grid
-from shortlist.predictors.shortlister.rescoring import ROUNDING, Rescorer
+from shortlist.predictors.shortlister.opinions import Architecture
+from shortlist.predictors.shortlister.rescoring import ROUNDING, Recipe, Rescorer
 from shortlist.ranking import Ranking
 
 MAX_RELATIVE_MEAN = 2.0**13
@@ -47,6 +49,21 @@ BATCH_SIZE = 1024
 MAX_BATCH_SIZE = 8 * BATCH_SIZE
 MAX_BATCH_VALUES = 1 << 22
 """Maximum number of values in the widest layer of all networks, for data larger than memory."""
+
+
+EFFORTS: dict[str, list[tuple[str, int, int, float, float, bool]]] = {
+    "fast": [],
+    "standard": [("residual", 1, 1, 0.5, 0.2, True), ("wide", 1, 1, 0.5, 0.2, False)],
+    "best": [
+        ("residual", 1, 1, 0.5, 0.2, True),
+        ("wide", 1, 1, 0.5, 0.2, False),
+        ("two-layer", 2, 2, 0.5, 0.3, False),
+        ("large two-layer", 4, 2, 0.6, 0.3, False),
+        ("three-layer", 2, 3, 0.4, 0.2, False),
+    ],
+}
+"""Networks of stage 1 for each effort: name, width (a factor), hidden layers, dropout of units and
+of inputs, and whether the outputs are added to the given scores."""
 
 
 class ShortlisterScore(ConformityScore):
@@ -68,6 +85,8 @@ class ShortlisterScore(ConformityScore):
         self,
         cost: Cost = "linear",
         *,
+        effort: str = "standard",
+        learners: Sequence[Any] = (),
         rescore: bool | str = "auto",
         learn_sizes: bool | str = "auto",
         folds: int = 5,
@@ -84,6 +103,8 @@ class ShortlisterScore(ConformityScore):
         random_state: object = 0,
     ) -> None:
         self.cost = cost
+        self.effort = effort
+        self.learners = learners
         self.rescore = rescore
         self.learn_sizes = learn_sizes
         self.folds = folds
@@ -103,6 +124,8 @@ class ShortlisterScore(ConformityScore):
         """Raise if a parameter has an invalid value."""
         for name in ("rescore", "learn_sizes"):
             _requested(getattr(self, name), name)
+        check_choice(self.effort, "effort", EFFORTS)
+        _check_learners(self.learners)
         check_count(self.folds, "folds", minimum=2)
         check_count(self.width, "width")
         check_count(self.rank_width, "rank_width")
@@ -134,7 +157,13 @@ class ShortlisterScore(ConformityScore):
 
     # Fitting
 
-    def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
+    def fit(
+        self,
+        ranking: Ranking,
+        y: Tensor,
+        features: Matrix | None = None,
+        extra: tuple[Matrix, Tensor] | None = None,
+    ) -> Self:
         """Learn both stages, and keep each only if it helps on rows that it did not learn from.
 
         Parameters
@@ -145,6 +174,8 @@ class ShortlisterScore(ConformityScore):
             Label indices.
         features : matrix of shape (n_rows, n_features), optional
             Features of the rows.
+        extra : tuple of matrix and Tensor, optional
+            Features and label indices of rows without scores.
 
         Returns
         -------
@@ -153,8 +184,8 @@ class ShortlisterScore(ConformityScore):
         cost_table(self.cost, range(1, ranking.depth + 1))
         outside = _unlisted_share(ranking, y)
         marked = leave_mass(ranking, outside) if outside else ranking
-        stages = self._prepare_stages(marked, y, features)
-        rescorer, ranked = stages.fit_rescorer(y, self.width)
+        stages = self._prepare_stages(marked, y, features, extra)
+        rescorer, ranked = stages.fit_rescorer(y, self._recipe())
         buckets = Buckets(
             size_grid(ranking.depth),
             outside=not ranking.is_dense or ranking.depth < ranking.n_classes,
@@ -167,7 +198,21 @@ class ShortlisterScore(ConformityScore):
         self.wide_features_ = features is not None and self._needs_float64(features)
         return self
 
-    def _prepare_stages(self, ranking: Ranking, y: Tensor, features: Matrix | None) -> StageFit:
+    def _recipe(self) -> Recipe:
+        """Return which opinions of stage 1 are fitted."""
+        architectures = [
+            Architecture(f"{name} network", factor * self.width, hidden, dropout, inputs, residual)
+            for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]
+        ]
+        return Recipe(architectures, list(self.learners))
+
+    def _prepare_stages(
+        self,
+        ranking: Ranking,
+        y: Tensor,
+        features: Matrix | None,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> StageFit:
         """Decide which stages to learn, with which settings and where."""
         n_rows = current_group().sum(len(ranking))
         rescore = _requested(self.rescore, "rescore")
@@ -176,7 +221,8 @@ class ShortlisterScore(ConformityScore):
             raise ValueError("rescore=True needs features: fit(scores, y, features=X)")
         enough = n_rows >= MIN_ROWS
         fit_rescorer = features is not None and (enough if rescore is None else rescore)
-        fit_sizes = enough if learn_sizes is None else learn_sizes
+        wanted = enough and self.effort != "fast"
+        fit_sizes = wanted if learn_sizes is None else learn_sizes
         if (fit_rescorer or fit_sizes) and len(ranking) < self.folds:
             raise ValueError(
                 f"folds = {self.folds} is more than the {len(ranking)} rows to learn from"
@@ -200,14 +246,16 @@ class ShortlisterScore(ConformityScore):
             force_rescore=bool(rescore),
             learn_sizes=fit_sizes,
             force_sizes=bool(learn_sizes),
+            extra=extra,
         )
 
     def _needs_float64(self, features: Matrix) -> bool:
         """Return whether float32 would round the values of a column too coarsely."""
-        learned = self.rescorer_ or self.rank_model_
-        if learned is None or features.dtype != torch.float64:
+        if not self.is_learned or features.dtype != torch.float64:
             return False
-        standardize, n_features = learned.network.standardize, features.shape[1]
+        learned = self.rescorer_ or self.rank_model_
+        assert learned is not None
+        standardize, n_features = learned.standardize, features.shape[1]
         mean, scale = standardize.mean[:n_features].abs(), standardize.scale[:n_features].abs()
         return bool((mean > MAX_RELATIVE_MEAN * scale).any())
 
@@ -276,7 +324,8 @@ class ShortlisterScore(ConformityScore):
             )
         x = self._check_features(features)
         assert x is not None
-        return self.rescorer_.out_of_fold(self._before_stages(ranking), x)
+        settings = self._training_settings(rows=len(ranking))
+        return self.rescorer_.out_of_fold(self._before_stages(ranking), x, settings)
 
     def _before_stages(self, ranking: Ranking) -> Ranking:
         """Return rows as stage 1 takes them."""
@@ -393,3 +442,14 @@ def _requested(value: object, name: str) -> bool | None:
     if not isinstance(value, str) or value != "auto":
         raise ValueError(f'{name} must be "auto", True or False; got {value!r}')
     return None
+
+
+def _check_learners(learners: object) -> None:
+    """Raise if an element of `learners` is not a classifier with probabilities."""
+    if isinstance(learners, str) or not isinstance(learners, Sequence):
+        raise ValueError(f"learners must be a list of scikit-learn classifiers; got {learners!r}")
+    for learner in learners:
+        if not (hasattr(learner, "fit") and hasattr(learner, "predict_proba")):
+            raise ValueError(
+                f"each of learners needs fit and predict_proba; {learner!r} does not have both"
+            )

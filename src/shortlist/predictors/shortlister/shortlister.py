@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sklearn.base import clone
 
 from shortlist._utils.arrays import ArrayLike
@@ -40,6 +43,13 @@ class Shortlister(ConformalPredictor):
         Accuracy that `predict_set` guarantees by default.
     cost_weight : float, optional
         The paper's lambda. If given, `predict_set` uses it by default, instead of `accuracy`.
+    effort : {"fast", "standard", "best"}, default="standard"
+        How much to learn. "fast": stage 1 without networks, and no stage 2; seconds. "standard":
+        two ensembles of networks and stage 2. "best": three larger ensembles more, for a GPU or a
+        long fit.
+    learners : sequence of classifier, default=()
+        Scikit-learn classifiers that estimate the class from the features. Stage 1 fits copies of
+        each, and uses those that help.
     rescore : "auto" or bool, default="auto"
         Whether to learn stage 1. "auto" learns it if there are features and it helps.
     learn_sizes : "auto" or bool, default="auto"
@@ -118,6 +128,8 @@ class Shortlister(ConformalPredictor):
         *,
         accuracy: float = 0.95,
         cost_weight: float | None = None,
+        effort: str = "standard",
+        learners: Sequence[Any] = (),
         rescore: bool | str = "auto",
         learn_sizes: bool | str = "auto",
         calibration: float | None = 0.25,
@@ -141,6 +153,8 @@ class Shortlister(ConformalPredictor):
         self.cost = cost
         self.accuracy = accuracy
         self.cost_weight = cost_weight
+        self.effort = effort
+        self.learners = learners
         self.rescore = rescore
         self.learn_sizes = learn_sizes
         self.calibration = calibration

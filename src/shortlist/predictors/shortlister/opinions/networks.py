@@ -1,0 +1,206 @@
+"""Opinions of networks: logistic regression and perceptrons, with or without the given scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shortlist._utils.out_of_core import Matrix
+from shortlist.learning.full_batch import fit_members
+from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, zero_last_layer
+from shortlist.learning.process_group import current_group
+from shortlist.learning.settings import build_with_seed
+from shortlist.learning.training import History, train
+from shortlist.predictors.shortlister.cross_fitting import combine, cross_entropy
+from shortlist.predictors.shortlister.opinions.base import (
+    Block,
+    FoldedRows,
+    Opinion,
+    align_columns,
+)
+
+PENALTIES = (1e-2, 1e-3, 1e-4)
+"""Penalties of logistic regression, tried in this order until the loss out of fold increases."""
+MAX_ITER = 20
+"""Maximum number of iterations for each penalty. Each starts where the one before ended."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A perceptron.
+
+    Parameters
+    ----------
+    name : str
+        Name in messages and in the history.
+    width : int
+        Units of a hidden layer.
+    hidden : int, default=1
+        Number of hidden layers.
+    dropout, input_dropout : float
+        Fraction of the units, and of the inputs, that are dropped.
+    residual : bool, default=False
+        Whether the outputs are added to the given scores.
+    """
+
+    name: str
+    width: int
+    hidden: int = 1
+    dropout: float = 0.5
+    input_dropout: float = 0.2
+    residual: bool = False
+
+
+class NetworkOpinion(Opinion):
+    """The mean probabilities of networks, each of which was trained without one fold.
+
+    Parameters
+    ----------
+    network : Ensemble or Residual
+        Networks, one for each fold.
+    """
+
+    def __init__(self, network: Ensemble | Residual) -> None:
+        self.network = network
+
+    @property
+    def is_residual(self) -> bool:
+        """Whether the networks add their outputs to the given scores."""
+        return self.network.takes_prior
+
+    def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
+        """Return the log-probabilities; see `Opinion.tables`."""
+        network = self.network if fold is None else self.network.select_member(fold)
+        if self.is_residual:
+            columns = () if block.columns is None else (block.columns,)
+            return [_mean_log_proba(network(block.features, block.prior, *columns))]
+        return [align_columns(_mean_log_proba(network(block.features)), block.columns)]
+
+
+def fit_network(
+    rows: FoldedRows, architecture: Architecture, *, extra: bool
+) -> tuple[NetworkOpinion, History]:
+    """Train networks by mini-batches, each until the loss on its own fold no longer decreases.
+
+    Parameters
+    ----------
+    rows : FoldedRows
+        Rows to learn from.
+    architecture : Architecture
+        Layers of the networks.
+    extra : bool
+        Whether to learn from the extra rows, too.
+
+    Returns
+    -------
+    opinion : NetworkOpinion
+    history : History
+        Losses of the training.
+    """
+    features, index, folds = rows.labelled(extra=extra)
+    inputs, target = [features], index
+    n_outputs = rows.n_classes
+    if architecture.residual:
+        n_outputs += 0 if rows.ranking.is_dense else 1
+        inputs, target = [features, *rows.priors()], rows.target
+
+    def build() -> Stack:
+        return Stack(
+            [
+                zero_last_layer(
+                    perceptron(
+                        features.shape[1],
+                        n_outputs,
+                        architecture.width,
+                        architecture.hidden,
+                        dropout=architecture.dropout,
+                        input_dropout=architecture.input_dropout,
+                    )
+                )
+                for _ in range(rows.n_folds)
+            ]
+        )
+
+    stack = build_with_seed(build, rows.settings.seed)
+    network: Ensemble | Residual = Ensemble(rows.standardize, stack)
+    if architecture.residual:
+        network = Residual(rows.standardize, stack, rows.ranking.scale)
+    history = train(
+        network.to(rows.index.device),
+        inputs,
+        [target],
+        cross_entropy,
+        rows.settings,
+        members=[f"{architecture.name} {j}" for j in range(rows.n_folds)],
+        folds=folds,
+        use_cuda_graph=True,
+        progress=rows.progress,
+        name=architecture.name,
+    )
+    return NetworkOpinion(network.requires_grad_(False)), history
+
+
+def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
+    """Fit multinomial logistic regression by L-BFGS, with the best of several penalties.
+
+    Parameters
+    ----------
+    rows : FoldedRows
+        Rows to learn from.
+    extra : bool
+        Whether to learn from the extra rows, too.
+
+    Returns
+    -------
+    NetworkOpinion
+    """
+    features, index, folds = rows.labelled(extra=extra)
+
+    def build() -> Stack:
+        layer = zero_last_layer(perceptron(features.shape[1], rows.n_classes, hidden=0))
+        return Stack(layer, members=rows.n_folds)
+
+    network = Ensemble(rows.standardize, build()).to(index.device)
+    best, best_loss = network.state_dict(), math.inf
+    for penalty in PENALTIES:
+        fit_members(
+            network,
+            [features],
+            index,
+            folds,
+            members=rows.n_folds,
+            penalty=penalty,
+            penalized=network.stack.weights,
+            max_iter=MAX_ITER,
+        )
+        loss = _out_of_fold_loss(network, features, index, folds)
+        if not loss < best_loss:
+            break
+        best_loss = loss
+        best = {name: value.clone() for name, value in network.state_dict().items()}
+    network.load_state_dict(best)
+    return NetworkOpinion(network.requires_grad_(False))
+
+
+@torch.no_grad()
+def _out_of_fold_loss(
+    network: Ensemble, features: Matrix, index: Tensor, folds: Tensor
+) -> float:
+    """Return the mean cross-entropy of rows by the member that was fitted without their fold."""
+    total = torch.zeros((), dtype=torch.float64, device=index.device)
+    n_rows = 0
+    for fold in range(network.stack.members):
+        rows = (folds == fold).nonzero()[:, 0]
+        logits = network.select_member(fold)(features[rows])[0]
+        total += nn.functional.cross_entropy(logits, index[rows], reduction="sum")
+        n_rows += len(rows)
+    group = current_group()
+    return float(group.sum(total)) / group.sum(n_rows)
+
+
+def _mean_log_proba(logits: Tensor) -> Tensor:
+    """Return the logarithm of the mean probabilities of all members."""
+    return combine(torch.log_softmax(logits, dim=-1))
