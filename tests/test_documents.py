@@ -103,7 +103,7 @@ def test_the_map_names_every_public_name_of_the_theory() -> None:
     rows = [line for line in text.splitlines() if "`sl.theory." in line]
     named = set(re.findall(r"`(?:sl\.theory\.)?(\w+)", " ".join(rows)))
     helpers = {"Certificate", "FiniteDistribution", "Report", "Row"}
-    helpers |= {"certificate", "gce_threshold", "not_consistent"}  # which the paper has not
+    helpers |= {"certificate", "gce_threshold", "inconsistency_example"}  # which the paper has not
     assert set(sl.theory.__all__) - helpers <= named
 
 
