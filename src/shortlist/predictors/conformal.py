@@ -17,7 +17,7 @@ from shortlist._utils.arrays import Array, ArrayLike, as_features, row_index, to
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.out_of_core import Matrix, take_rows
 from shortlist._utils.validation import check_choice, check_non_negative, check_probability
-from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import (
     Calibrator,
     Marginal,
@@ -28,6 +28,7 @@ from shortlist.conformal.groups import encode_groups
 from shortlist.conformal.levels import Block, label_levels, mean_sizes
 from shortlist.conformal.prediction import predict_sets
 from shortlist.conformal.quantiles import UnreachableError, p_values
+from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
