@@ -263,7 +263,7 @@ def _fit_with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) 
     classifier.fit(file.fit.x.astype("float32"), names[file.fit.y])
     scores = classifier.predict_proba(x)
     predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_)
-    model = ShortlistClassifier.of(classifier, predictor)
+    model = ShortlistClassifier.from_fitted(classifier, predictor)
     return FitResult(model, predictor, len(file.select))
 
 
@@ -286,7 +286,7 @@ def _fit_rows(
 ) -> SetPredictor:
     """Fit a predictor; hold out rows and calibrate if the method does not do it itself."""
     from shortlist._utils.out_of_core import copy_rows
-    from shortlist.predictors.conformal import hold_out
+    from shortlist.predictors.splitting import hold_out
 
     assert rows.y is not None
     ranking, y = rows.ranking(), rows.y

@@ -50,7 +50,6 @@ class LoadedModel:
         ValueError
             If the rows have no scores, or no features, and the model needs them.
         """
-        from shortlist.predictors.cardinality.inputs import feature_names_of
 
         if self.classifier is None and rows.scores is None:
             raise ValueError(
@@ -58,7 +57,7 @@ class LoadedModel:
             )
         if self.classifier is not None and rows.features is None:
             raise ValueError(f"{rows.name} has no features, which the model takes")
-        return rows.match_columns(self.method.classes_, feature_names_of(self.method))
+        return rows.match_columns(self.method.classes_, self.method.feature_names)
 
     def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
         """Predict the sets of rows whose columns are in the order of the model."""

@@ -31,14 +31,9 @@ from shortlist.learning.settings import (
 )
 from shortlist.learning.training import History, train
 from shortlist.losses import from_name
-from shortlist.predictors.base import (
-    AcceptedRows,
-    SetPredictor,
-    as_family,
-    check_depth,
-    frontier_of_choices,
-)
+from shortlist.predictors.base import AcceptedRows, SetPredictor
 from shortlist.predictors.cardinality.inputs import SelectorInputs
+from shortlist.predictors.family_choices import as_family, check_depth, frontier_of_choices
 from shortlist.predictors.row_tables import costs_and_hits
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
@@ -92,6 +87,11 @@ class CardinalityBase(SelectorParameters, SetPredictor):
     def sets_are_prefixes(self) -> bool:
         """Whether every set is a prefix of the row's ranking."""
         return self.family_.nested
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if `fit` was given features with names."""
+        return self._inputs.names
 
     def _fit(
         self,

@@ -10,14 +10,6 @@ from shortlist.predictors.row_tables import log_proba_matrix
 from shortlist.ranking import Ranking
 from shortlist.ranking.score_types import ScoreType
 
-
-def feature_names_of(model: object) -> list[str] | None:
-    """Return the names of the features that a model was fitted with, if they have names."""
-    inputs = getattr(model, "_inputs", None)
-    names: list[str] | None = getattr(model, "_feature_names", None)
-    return getattr(inputs, "names", names)
-
-
 INPUTS = ("features", "scores", "both")
 
 

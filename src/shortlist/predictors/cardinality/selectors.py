@@ -15,8 +15,9 @@ from shortlist._utils.validation import check_non_negative
 from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
-from shortlist.predictors.base import Outcomes, outcomes
+from shortlist.predictors.base import Outcomes
 from shortlist.predictors.cardinality.fitting import CardinalityBase
+from shortlist.predictors.family_choices import hits_and_sizes
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
@@ -335,7 +336,7 @@ class CardinalityPath(CardinalityBase):
         ranking, index = self._validate_labelled(scores, y, unknown="miss")
         self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
-        hits, sizes = outcomes(self.family_, ranking, index.clamp(min=0), choices)
+        hits, sizes = hits_and_sizes(self.family_, ranking, index.clamp(min=0), choices)
         hits &= (index >= 0)[:, None]  # No set contains a label of an unknown class.
         self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
@@ -356,7 +357,9 @@ class CardinalityPath(CardinalityBase):
             return [None] * len(accuracies)
         ranking, index = self._validate_labelled(scores, y)
         choices = list(self._choices(ranking, features))
-        hits, sizes = (t.cpu().numpy() for t in outcomes(self.family_, ranking, index, choices))
+        hits, sizes = (
+            t.cpu().numpy() for t in hits_and_sizes(self.family_, ranking, index, choices)
+        )
         results: list[Outcomes | None] = [None] * len(accuracies)
         for i, accuracy in enumerate(accuracies):
             with suppress(UnreachableError):
