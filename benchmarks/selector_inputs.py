@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="a feature file (.npz)")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=100, help="maximum number of epochs")
+    parser.add_argument("--epochs", type=int, default=50, help="maximum number of epochs")
     options = parser.parse_args()
     data = sl.datasets.load(options.data)
     start = time.monotonic()
