@@ -468,21 +468,18 @@ def test_a_killed_fit_leaves_a_complete_model(folder, tmp_path, times):
         assert len(pd.read_csv(sets)) == 300
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.study)])
+@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.study)])
 def test_a_killed_predict_leaves_a_complete_file(folder, tmp_path, times):
     rng = random.Random(0)
     sets = tmp_path / "sets.csv"
     code = (
-        "import sys\nfrom shortlist.cli import app\nprint('ready', flush=True)\n"
+        "import sys\nfrom shortlist.cli import app\n"
         "while True:\n    app(sys.argv[1:], standalone_mode=False)\n"
     )
     words = ["predict", str(folder / "model"), str(folder / "new.npz"), "-o", str(sets), "--force"]
     for _ in range(times):
         process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
-        process.stdout.readline()
-        deadline = time.monotonic() + 60
-        while not sets.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        process.stdout.readline()  # The first prediction is finished, and the next one has begun.
         time.sleep(rng.uniform(0.0, 0.3))
         process.send_signal(signal.SIGKILL)
         process.wait()
