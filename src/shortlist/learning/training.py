@@ -31,7 +31,7 @@ from shortlist.learning.validation import Validation, count_folds, split_rows
 from shortlist.learning.weight_average import WeightAverage
 
 Objective: TypeAlias = Callable[..., Tensor]
-"""Function `objective(outputs, *targets)` that returns the mean loss of a batch. Its shape is () or,
+"""Function `objective(outputs, *targets)` that returns the mean loss of a batch, of shape () or,
 for a stack, (members,). With folds, it returns the loss of each member and row."""
 
 
