@@ -15,7 +15,7 @@ from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from two_regimes import Problem, make
+from two_regimes import Problem, draw_problem
 
 import shortlist as sl
 from shortlist.conformal import UnreachableError, accuracy_bound
@@ -292,7 +292,7 @@ def test_labels_outside_the_candidates_are_misses(learn: Problem, unseen: Proble
 
 
 def test_inside_the_scikit_learn_wrapper() -> None:
-    p = make(1200, seed=5)
+    p = draw_problem(1200, seed=5)
     path = sl.CardinalityPath(sl.TopK([1, 2, 4, 6]), cost_weights=[0.5, 0.05, 0.0], max_epochs=10)
     model = sl.ShortlistClassifier(
         LogisticRegression(max_iter=2000),
@@ -301,7 +301,7 @@ def test_inside_the_scikit_learn_wrapper() -> None:
         calibration=0.25,
     )
     model.fit(np.hstack([p.x, p.scores]), p.y)
-    new = make(1000, seed=6)
+    new = draw_problem(1000, seed=6)
     sets = model.predict_set(np.hstack([new.x, new.scores]), accuracy=0.9)
     assert "by 300 calibration rows" in str(sets.guarantee)
     assert sets.accuracy(new.y) > 0.88
