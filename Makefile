@@ -1,9 +1,15 @@
-# make demo    the main job, with no arguments
-# make test    all tests
-# make study   long statistical studies, fuzzers and a stress run (about two hours)
-# make docs    the documentation, in site/
-# make bench   speed and memory beside the peers' (an environment of their own, in .venv-peers)
-# make setup   the environment alone, in .venv
+# make demo         compare all methods on two data sets
+# make test         run all tests
+# make study        run long statistical studies, fuzzers and a stress test (about two hours)
+# make lint         check style and docstrings
+# make types        check types
+# make format       fix the style
+# make docs         build the documentation in site/
+# make bench        compare speed and memory with other libraries (their environment is .venv-peers)
+# make bench-table  paste the results of `make bench` into the documents
+# make setup        create the environment in .venv
+# make constraints  update constraints.txt
+# make clean        delete everything that these targets create
 PYTHON ?= python3
 BIN := .venv/bin
 DONE := .venv/.complete
@@ -18,8 +24,8 @@ demo: $(DONE)
 test: $(DONE)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# What takes too long for every change: accuracies over many calibrations (pasted into
-# docs/reliability.md), thousands of damaged files, threads and processes for five minutes.
+# These take too long for every change: the accuracy over many calibrations (pasted into
+# docs/reliability.md), five minutes of threads and processes, and thousands of damaged files.
 study: $(DONE)
 	$(BIN)/python benchmarks/reliability.py --paste
 	$(BIN)/python benchmarks/stress.py
@@ -33,7 +39,7 @@ lint: $(DONE)
 types: $(DONE)
 	$(BIN)/mypy
 
-# Fails on any warning: mkdocs.yml is strict.
+# Any warning is an error, because mkdocs.yml is strict.
 docs: $(DONE)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
@@ -41,17 +47,17 @@ format: $(DONE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Everything, or a part: make bench ONLY='lac-1 aps-1'. Keep the machine quiet meanwhile.
+# To run some benchmarks only: make bench ONLY='lac-1 aps-1'. Other programs disturb the times.
 bench: $(DONE) $(PEERS)
 	$(BIN)/python $(SPEED)/run.py $(if $(ONLY),--only $(ONLY))
 
-# The essential rows of the results, into README.md.
+# Paste a summary of the results into README.md and docs/speed.md.
 bench-table: $(DONE)
 	$(BIN)/python $(SPEED)/table.py --paste
 
 setup: $(DONE)
 
-# An environment without its mark was interrupted while it was made, and is made afresh.
+# The file $(DONE) is created last. Without it, the environment is incomplete and is created again.
 $(DONE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shortlist needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.11")'
 	@test -e $(DONE) || $(PYTHON) -m venv --clear .venv
@@ -64,7 +70,7 @@ $(PEERS): $(SPEED)/requirements.txt $(SPEED)/requirements-torchcp.txt
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(SPEED)/requirements-torchcp.txt
 	@touch $(PEERS)
 
-# Write down what a fresh, unconstrained install of today brings (torch stays as it is).
+# Record the versions that an installation without constraints has today (except that of torch).
 constraints:
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --upgrade torch==2.13.0 --editable '.[dev]'

@@ -1,31 +1,32 @@
-"""Every method on feature files and on lists of candidates: mean size at equal accuracy.
+"""Compare every method on feature files and on files of candidates: mean size at equal accuracy.
 
     python benchmarks/every_method.py ../shared/data                # every file, seeds 0 to 4
     python benchmarks/every_method.py ../shared/data/cifar100.npz --seeds 1
-    python benchmarks/every_method.py ../shared/data --guaranteed     # rows kept for calibration
+    python benchmarks/every_method.py ../shared/data --guaranteed     # with calibration rows
     python benchmarks/every_method.py gaussian
-    python benchmarks/every_method.py measured.json                 # the tables of `-o` once more
+    python benchmarks/every_method.py measurements.json             # tables of an output of `-o`
 
-A feature file (`x_fit, y_fit, x_select, …`): a linear classifier on `fit`, every method on
-`select`, judged on `test`. All of `select` is learned from, and the operating point is read off
-the test curve, for every method alike; with `--guaranteed` 5,000 rows of `select` (1,000 where
-there are fewer than 10,000, half of them where there are fewer than 2,000) are kept for
-calibration, and the table shows what was guaranteed and kept.
+With a feature file (`x_fit, y_fit, x_select, …`), a linear classifier is trained on the split
+`fit`, every method is fitted on `select`, and all are evaluated on `test`. All rows of `select` are
+used for fitting, and the mean size is read from the test curve of every method. With
+`--guaranteed`, 5,000 rows of `select` are used for calibration (1,000 if it has fewer than 10,000
+rows, half of them if it has fewer than 2,000), and the table shows the mean size and the accuracy
+of the sets for which the accuracy is guaranteed.
 
-A file of candidates (`labels, scores, y`): half of the rows to learn from, half to test, at the
-accuracy of fixed top-4.
+With a file of candidates (`labels, scores, y`), half of the rows are used for fitting and half for
+testing, at the accuracy of fixed top-4.
 
-"gaussian": the paper's artificial data, 20,000 rows for the classifier, 50,000 to learn from and
-50,000 to test.
+"gaussian" is the synthetic data of the paper: 20,000 rows for the classifier, 50,000 for the
+methods and 50,000 for testing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,49 +34,57 @@ import torch
 import shortlist as sl
 from shortlist.comparison import Measurement, default_methods
 
-Part = tuple[object, object, object]
+Split = tuple[object, object, object]
+"""Scores or candidates, labels and features (None without features)."""
+Rows = list[dict[str, Any]]
+"""The fields of measurements, each with its data set and seed."""
 
 
-def on(device: str, array: np.ndarray) -> object:
-    """The array where the work is to be done: as it is, or as a tensor elsewhere."""
+def to_device(device: str, array: np.ndarray) -> object:
+    """Return an array as it is for the CPU, or as a tensor on another device."""
     return array if device == "cpu" else torch.as_tensor(array, device=device)
 
 
 def calibration_share(rows: int) -> float:
-    """The share of the rows that is kept to make guarantees."""
+    """Return the share of rows that is used for calibration."""
     return min(5000 if rows >= 10_000 else 1000, rows / 2) / rows
 
 
-def features_and_scores(
+def classifier_scores(
     file: sl.datasets.FeatureFile, seed: int, device: str
-) -> tuple[Part, Part, list[float]]:
+) -> tuple[Split, Split, list[float]]:
+    """Return scores of a linear classifier for fitting and testing, and the accuracies."""
     h = sl.LinearClassifier(max_epochs=15, random_state=seed)
     fit = file.fit
-    h.fit(on(device, fit.x), on(device, fit.y.astype(np.int64)))
-    parts = []
-    for part in (file.select, file.test):
-        x = on(device, part.x)
-        parts.append((h.decision_function(x), on(device, part.y.astype(np.int64)), x))
-    return parts[0], parts[1], [0.9, 0.95, 0.98, 0.99]
+    h.fit(to_device(device, fit.x), to_device(device, fit.y.astype(np.int64)))
+    splits = []
+    for samples in (file.select, file.test):
+        x = to_device(device, samples.x)
+        splits.append((h.decision_function(x), to_device(device, samples.y.astype(np.int64)), x))
+    return splits[0], splits[1], [0.9, 0.95, 0.98, 0.99]
 
 
-def candidates(path: Path, seed: int, device: str) -> tuple[Part, Part, list[float]]:
+def candidates(path: Path, seed: int, device: str) -> tuple[Split, Split, list[float]]:
+    """Return candidates for fitting and testing, and the accuracy of top-4."""
     with np.load(path) as arrays:
         labels, scores, y = (arrays[k] for k in ("labels", "scores", "y"))
     order = np.random.default_rng(seed).permutation(len(y))
     half = len(y) // 2
-    parts = []
+    splits = []
     for rows in (order[:half], order[half:]):
         ranking = sl.Ranking.from_candidates(
-            on(device, labels[rows].astype(np.int64)), on(device, scores[rows]), n_classes=1000
+            to_device(device, labels[rows].astype(np.int64)),
+            to_device(device, scores[rows]),
+            n_classes=1000,
         )
-        parts.append((ranking, on(device, y[rows].astype(np.int64)), None))
-    test, test_y, _ = parts[1]
+        splits.append((ranking, to_device(device, y[rows].astype(np.int64)), None))
+    test, test_y, _ = splits[1]
     top4 = float((np.asarray(torch.as_tensor(test.rank(test_y)).cpu()) < 4).mean())
-    return parts[0], parts[1], [top4]
+    return splits[0], splits[1], [top4]
 
 
-def data_sets(names: list[str], device: str) -> Iterator[tuple[str, object]]:
+def data_sets(names: list[str]) -> Iterator[tuple[str, Path | None]]:
+    """Yield the name and the path of each data set; synthetic data have no path."""
     for name in names:
         if name == "gaussian":
             yield name, None
@@ -84,100 +93,106 @@ def data_sets(names: list[str], device: str) -> Iterator[tuple[str, object]]:
             yield path.stem, path
 
 
-def read(name: str, path: object, seed: int, device: str) -> tuple[Part, Part, list[float]]:
+def read(name: str, path: Path | None, seed: int, device: str) -> tuple[Split, Split, list[float]]:
+    """Return a data set for fitting and testing, and the accuracies."""
     if path is None:
         fit, select, test = sl.datasets.gaussian(120_000, seed=seed).split(20_000, 50_000)
-        return features_and_scores(sl.datasets.FeatureFile(fit, select, test), seed, device)
-    assert isinstance(path, Path)
+        return classifier_scores(sl.datasets.FeatureFile(fit, select, test), seed, device)
     if "top5" in name:
         return candidates(path, seed, device)
-    return features_and_scores(sl.datasets.load(path), seed, device)
+    return classifier_scores(sl.datasets.load(path), seed, device)
 
 
 def main() -> None:
+    """Compare all methods on all data sets, and print a table for each data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "data", nargs="+", help='.npz files, folders of them, "gaussian", or .json files of -o'
+        "data", nargs="+", help='.npz files, folders of them, "gaussian", or outputs of -o (.json)'
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--guaranteed", action="store_true")
     parser.add_argument("--device", default="cpu")
-    known = list(default_methods(has_features=True))
-    parser.add_argument("--without", nargs="*", default=[], choices=known, help="leave these out")
-    parser.add_argument("--epochs", type=int, help="train every method for so many at most")
+    names = list(default_methods(has_features=True))
+    parser.add_argument("--without", nargs="*", default=[], choices=names, help="omit these")
+    parser.add_argument("--epochs", type=int, help="maximum number of epochs of every method")
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
-    arguments = parser.parse_args()
-    everything = []
-    for file in [name for name in arguments.data if name.endswith(".json")]:
-        arguments.data.remove(file)
-        show_again(Path(file))
-    for name, path in data_sets(arguments.data, arguments.device):
-        found = defaultdict(list)
-        for seed in range(arguments.seeds):
-            learn, test, accuracies = read(name, path, seed, arguments.device)
-            rows = len(learn[1])  # type: ignore[arg-type]
-            kept = calibration_share(rows) if arguments.guaranteed else None
-            methods = default_methods(learn[2] is not None, seed)
-            for unwanted in arguments.without:
-                methods.pop(unwanted)
-            for method in methods.values():
-                if arguments.epochs and "max_epochs" in method.get_params():
-                    method.set_params(max_epochs=arguments.epochs)
-            compared = sl.compare(
-                *learn,
-                test=test,
-                accuracies=accuracies,
-                methods=methods,
-                stages=True,
-                calibration=kept,
-                random_state=seed,
-            )
-            for one in compared.measurements:
-                at = "top-4" if len(accuracies) == 1 else f"{one.accuracy:g}"
-                found[one.method, at].append(one)
-                everything.append({"data": name, "seed": seed, **vars(one)})
-            if arguments.output:
-                arguments.output.write_text(json.dumps(everything, indent=1))
-        show(name, found, arguments.guaranteed)
+    options = parser.parse_args()
+    all_rows: Rows = []
+    for file in [name for name in options.data if name.endswith(".json")]:
+        options.data.remove(file)
+        show_saved(Path(file))
+    for name, path in data_sets(options.data):
+        rows: Rows = []
+        for seed in range(options.seeds):
+            for measurement in measure(name, path, seed, options):
+                rows.append({"data": name, "seed": seed, **vars(measurement)})
+            if options.output:
+                options.output.write_text(json.dumps(all_rows + rows, indent=1))
+        all_rows += rows
+        show(name, rows, guaranteed=options.guaranteed)
 
 
-def show_again(file: Path) -> None:
-    """The tables of measurements that were kept."""
-    kept = json.loads(file.read_text())
-    for name in dict.fromkeys(one["data"] for one in kept):
-        ones = [one for one in kept if one["data"] == name]
-        found = defaultdict(list)
-        alone = len({one["accuracy"] for one in ones if one["seed"] == 0}) == 1
-        for one in ones:
-            at = "top-4" if alone else f"{one['accuracy']:g}"
-            measured = {key: one[key] for key in one if key not in ("data", "seed")}
-            found[one["method"], at].append(Measurement(**measured))
-        show(name, found, any(one["guaranteed_size"] >= 0 for one in ones))
+def measure(
+    name: str, path: Path | None, seed: int, options: argparse.Namespace
+) -> list[Measurement]:
+    """Return the measurements of all methods on one data set with one seed."""
+    fit, test, accuracies = read(name, path, seed, options.device)
+    rows = len(fit[1])  # type: ignore[arg-type]
+    methods = default_methods(fit[2] is not None, seed)
+    for unwanted in options.without:
+        methods.pop(unwanted)
+    for method in methods.values():
+        if options.epochs and "max_epochs" in method.get_params():
+            method.set_params(max_epochs=options.epochs)
+    return sl.compare(
+        *fit,
+        test=test,
+        accuracies=accuracies,
+        methods=methods,
+        stages=True,
+        calibration=calibration_share(rows) if options.guaranteed else None,
+        random_state=seed,
+    ).measurements
 
 
-def show(name: str, found: dict[tuple[str, str], list[Measurement]], guaranteed: bool) -> None:
-    columns = list(dict.fromkeys(at for _, at in found))
-    methods = list(dict.fromkeys(method for method, _ in found))
-    seeds = len(found[methods[0], columns[0]])
+def show_saved(file: Path) -> None:
+    """Print the tables of saved measurements."""
+    saved: Rows = json.loads(file.read_text())
+    for name in dict.fromkeys(row["data"] for row in saved):
+        rows = [row for row in saved if row["data"] == name]
+        show(name, rows, guaranteed=any(row["guaranteed_size"] >= 0 for row in rows))
+
+
+def show(name: str, rows: Rows, *, guaranteed: bool) -> None:
+    """Print the table of one data set."""
+    seeds = len({row["seed"] for row in rows})
+    # The accuracy of top-4 differs between seeds, and is the only one of its data.
+    only_one = len({row["accuracy"] for row in rows if row["seed"] == 0}) == 1
+    cells: dict[str, dict[str, Rows]] = {}
+    for row in rows:
+        column = "top-4" if only_one else f"{row['accuracy']:g}"
+        cells.setdefault(row["method"], {}).setdefault(column, []).append(row)
+    columns = list(next(iter(cells.values())))
     print(f"\n## {name}: mean size at accuracy, mean ± spread over {seeds} seeds\n")
     print(f"| method | {' | '.join(columns)} | fit s |")
     print("|---|" + "---|" * (len(columns) + 1))
-    for method in methods:
-        cells = []
-        for at in columns:
-            ones = found[method, at]
-            if guaranteed:
-                accuracy, size = (spread(ones, f"guaranteed_{k}") for k in ("accuracy", "size"))
-                cells.append(f"{size} at {accuracy}")
-            else:
-                cells.append(spread(ones, "size"))
-        seconds = np.mean([one.fit_seconds for one in found[method, columns[0]]])
-        print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+    for method, by_column in cells.items():
+        texts = [format_cell(by_column[column], guaranteed=guaranteed) for column in columns]
+        seconds = np.mean([row["fit_seconds"] for row in by_column[columns[0]]])
+        print(f"| {method} | {' | '.join(texts)} | {seconds:.1f} |", flush=True)
 
 
-def spread(ones: list[Measurement], what: str) -> str:
-    values = np.array([getattr(one, what) for one in ones])
-    digits = 4 if "accuracy" in what else 3
+def format_cell(rows: Rows, *, guaranteed: bool) -> str:
+    """Return the mean size, and with guarantees the accuracy, over all seeds."""
+    if not guaranteed:
+        return format_spread(rows, "size", 3)
+    size = format_spread(rows, "guaranteed_size", 3)
+    return f"{size} at {format_spread(rows, 'guaranteed_accuracy', 4)}"
+
+
+def format_spread(rows: Rows, field: str, digits: int) -> str:
+    """Return mean ± standard deviation over all seeds."""
+    values = np.array([row[field] for row in rows])
     return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"
 
 

@@ -1,17 +1,17 @@
-"""Score files larger than memory: calibrated, predicted and learned from as they lie on disk.
+"""Measure calibration, prediction and fits with score files that are larger than memory.
 
     python benchmarks/larger_than_memory.py                        # 8 GB, and a fit on 2 GB of it
     python benchmarks/larger_than_memory.py --gigabytes 64 --folder /data/scratch
     python benchmarks/larger_than_memory.py --gigabytes 0.5 --fit-gigabytes 0.5
 
-Random float32 scores of 1,000 classes (and 64 features) are written to a temporary folder, mapped
-into memory and given to each method in a process of its own. Printed are seconds, the files'
-megabytes by these (a fit goes over them many times), and by how much memory that is no file's
-(`RssAnon`) rose at most, from the first step to the last. `--cold` asks the kernel to forget the
-files before each method, as it has to where they are larger than memory.
+Random float32 scores of 1,000 classes, and 64 features, are written to a temporary folder. Each
+method gets them as memory-mapped arrays in a process of its own. The output has seconds, megabytes
+of the files per second (a fit reads them many times), and the peak of the anonymous memory
+(`RssAnon`) over its start. With `--cold`, the kernel drops the files from its cache before each
+method, as it has to if they are larger than memory.
 
-Needs /proc, so Linux. A fit also writes the scores that it learned to temporary files (`TMPDIR`),
-about as large as the files themselves.
+The script needs /proc, that is, Linux. A fit also writes its out-of-fold scores to temporary files
+(`TMPDIR`), which are about as large as the input.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-CLASSES, FEATURES, BLOCK = 1000, 64, 10_000
+CLASSES, FEATURES, BLOCK_ROWS = 1000, 64, 10_000
 METHODS = ("lac", "aps", "Shortlister")
 
 
 def write(folder: Path, rows: int) -> None:
-    """Logits, features that know more, and labels drawn by both."""
+    """Write logits, features with additional information, and labels that depend on both."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(FEATURES, CLASSES, generator=generator) / 4
     shape = {"scores": (rows, CLASSES), "features": (rows, FEATURES)}
@@ -44,57 +44,59 @@ def write(folder: Path, rows: int) -> None:
         for name, of in shape.items()
     )
     y = np.empty(rows, dtype=np.int64)
-    for start in range(0, rows, BLOCK):
-        part = slice(start, min(start + BLOCK, rows))
-        x = torch.randn(part.stop - start, FEATURES, generator=generator)
-        z = 4 * torch.randn(part.stop - start, CLASSES, generator=generator)
+    for start in range(0, rows, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, rows))
+        x = torch.randn(block.stop - start, FEATURES, generator=generator)
+        z = 4 * torch.randn(block.stop - start, CLASSES, generator=generator)
         p = torch.softmax(z + x @ weights, dim=1)
-        scores[part], features[part] = z, x
-        y[part] = torch.multinomial(p, 1, generator=generator)[:, 0]
+        scores[block], features[block] = z, x
+        y[block] = torch.multinomial(p, 1, generator=generator)[:, 0]
     scores.flush()
     features.flush()
     np.save(folder / "y.npy", y)
 
 
-def forget(folder: Path) -> None:
-    """Ask the kernel to drop what it has of the files."""
+def drop_from_cache(folder: Path) -> None:
+    """Ask the kernel to drop the files from its cache."""
     for file in folder.glob("*.npy"):
         descriptor = os.open(file, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 
 
-def anonymous() -> int:
-    """Bytes of memory that are no file's."""
+def anonymous_memory() -> int:
+    """Return the bytes of memory that are not mapped from a file."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("RssAnon:")[1].split()[0])
 
 
-class Watch:
-    """The most memory that there was, looked at every few milliseconds."""
+class PeakMemory:
+    """Peak of the anonymous memory, which a thread reads every few milliseconds."""
 
     def __init__(self) -> None:
-        self.start = self.peak = anonymous()
+        self.start = self.peak = anonymous_memory()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         while True:
-            self.peak = max(self.peak, anonymous())
+            self.peak = max(self.peak, anonymous_memory())
             time.sleep(0.002)
 
 
 def measure(folder: Path, method: str, rows: int, epochs: int) -> dict[str, float]:
-    """One method, in this process."""
+    """Measure one method in this process: gigabytes, seconds of each step, and peak memory."""
     import shortlist as sl
 
-    scores, x = (np.load(folder / f"{n}.npy", mmap_mode="r")[:rows] for n in ("scores", "features"))
+    scores, x = (
+        np.load(folder / f"{name}.npy", mmap_mode="r")[:rows] for name in ("scores", "features")
+    )
     y = np.load(folder / "y.npy")[:rows]
-    size = scores.nbytes
+    n_bytes = scores.nbytes
     steps: dict[str, Callable[[], object]]
     if method == "Shortlister":
-        size += x.nbytes
+        n_bytes += x.nbytes
         model = sl.Shortlister(max_epochs=epochs, progress=False)
-        model.fit(scores[:2000], y[:2000], x[:2000])  # what is loaded once is loaded here
+        model.fit(scores[:2000], y[:2000], x[:2000])  # Imports at the first use are not measured.
         steps = {"fit": lambda: model.fit(scores, y, x)}
     else:
         model = sl.SplitConformal(method)
@@ -103,54 +105,58 @@ def measure(folder: Path, method: str, rows: int, epochs: int) -> dict[str, floa
             "calibrate": lambda: model.fit(scores, y),
             "predict": lambda: model.predict_set(scores, accuracy=0.9),
         }
-    watch, found = Watch(), {"gigabytes": size / 1e9}
+    memory, result = PeakMemory(), {"gigabytes": n_bytes / 1e9}
     for name, step in steps.items():
-        begun = time.monotonic()
+        start = time.monotonic()
         step()
-        found[name] = time.monotonic() - begun
-    return found | {"anonymous": watch.peak - watch.start}
+        result[name] = time.monotonic() - start
+    return result | {"peak_memory": memory.peak - memory.start}
 
 
 def main() -> None:
+    """Write the files, and run each method in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=8.0)
     parser.add_argument("--fit-gigabytes", type=float, default=2.0)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--folder", type=Path, help="where to put the files for the time")
-    parser.add_argument("--cold", action="store_true", help="forget the files before each method")
+    parser.add_argument("--folder", type=Path, help="parent of the temporary folder")
+    parser.add_argument(
+        "--cold", action="store_true", help="drop the files from the cache before each method"
+    )
     parser.add_argument("--child", nargs=2, metavar=("METHOD", "ROWS"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child is not None:
-        method, rows = given.child
-        print(json.dumps(measure(given.folder, method, int(rows), given.epochs)))
+    options = parser.parse_args()
+    if options.child is not None:
+        method, rows = options.child
+        print(json.dumps(measure(options.folder, method, int(rows), options.epochs)))
         return
     rows, fit_rows = (
-        max(BLOCK, round(size * 1e9 / (4 * CLASSES)))
-        for size in (given.gigabytes, given.fit_gigabytes)
+        max(BLOCK_ROWS, round(gigabytes * 1e9 / (4 * CLASSES)))
+        for gigabytes in (options.gigabytes, options.fit_gigabytes)
     )
-    with TemporaryDirectory(dir=given.folder, prefix="larger-than-memory-") as name:
+    with TemporaryDirectory(dir=options.folder, prefix="larger-than-memory-") as name:
         folder = Path(name)
         write(folder, max(rows, fit_rows))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         print(
             f"{CLASSES:,} classes, float32; {memory / 1e9:.0f} GB of memory, {os.cpu_count()} CPUs"
         )
-        print(f"{'':24}{'GB':>8}{'seconds':>10}{'MB/s':>8}{'memory over start, MB':>24}")
+        print(f"{'':24}{'GB':>8}{'seconds':>10}{'MB/s':>8}{'additional memory, MB':>24}")
         for method in METHODS:
-            if given.cold:
-                forget(folder)
-            used = fit_rows if method == "Shortlister" else rows
-            command = [sys.executable, __file__, "--child", method, str(used)]
-            command += ["--folder", name, "--epochs", str(given.epochs)]
+            if options.cold:
+                drop_from_cache(folder)
+            method_rows = fit_rows if method == "Shortlister" else rows
+            command = [sys.executable, __file__, "--child", method, str(method_rows)]
+            command += ["--folder", name, "--epochs", str(options.epochs)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SystemExit(f"{method} failed:\n{done.stderr}")
-            found = json.loads(done.stdout)
-            size, most = found.pop("gigabytes"), found.pop("anonymous")
-            for step, seconds in found.items():
+            seconds_by_step = json.loads(done.stdout)
+            gigabytes = seconds_by_step.pop("gigabytes")
+            peak_memory = seconds_by_step.pop("peak_memory")
+            for step, seconds in seconds_by_step.items():
                 print(
-                    f"{f'{method}, {step}':24}{size:8.2f}{seconds:10.2f}{1e3 * size / seconds:8.0f}"
-                    f"{most / 1e6:24.0f}",
+                    f"{f'{method}, {step}':24}{gigabytes:8.2f}{seconds:10.2f}"
+                    f"{1e3 * gigabytes / seconds:8.0f}{peak_memory / 1e6:24.0f}",
                     flush=True,
                 )
 

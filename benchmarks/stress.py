@@ -1,13 +1,13 @@
-"""Threads and processes that save, load and predict at once; every result is checked.
+"""Save, load and predict in many threads and processes at the same time, and check every result.
 
     python benchmarks/stress.py                      # 8 threads and 4 processes, five minutes
     python benchmarks/stress.py --seconds 5 --threads 2 --processes 1
 
-All share two folders that they overwrite, new folders that one of them may make, a file, and the
-fitted models; each has a folder of its own as well. The processes also fork children that predict,
-and children that are killed while they save. A load must give one of the models, whole; a
-prediction must equal the one made at the start; at the end nothing else may be in any folder.
-Exits with 1 if anything was wrong.
+All workers share two folders that they overwrite, new folders that only one of them may create, a
+text file, and the fitted models. Each worker also has a folder of its own. The processes fork
+children that predict, and children that are killed while they save. Three properties are checked: a
+load returns one of the models, complete; a prediction equals that of the start; and at the end,
+each folder contains one model and no other files. The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -36,45 +36,48 @@ from shortlist.io.models import Model, digest
 
 SHARED = ("shared-a", "shared-b")
 LEVELS = [0.5, 0.7, 0.9]
-TINY = {"max_epochs": 2, "width": 8}
-DATA = sl.datasets.gaussian(700, 0.6, n_classes=6, dimension=5)
-FIT, NEW = DATA.split(500, 200)
+TINY_NETWORKS = {"max_epochs": 2, "width": 8}
+FIT, NEW = sl.datasets.gaussian(700, 0.6, n_classes=6, dimension=5).split(500, 200)
 TEXT_BYTES = 20_000
+Answers = list[list[list[object]]]
+"""Labels of the sets of the new rows, for each level."""
 
 
 def main() -> int:
+    """Run all workers, check the folders, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--processes", type=int, default=4)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        models = fitted_models()
+        models = fit_models()
         for title, model in models.items():
             model.save(folder / "reference" / title)
-        references = References(models, {title: answers(m) for title, m in models.items()})
+        references = References(models, {title: predict(m) for title, m in models.items()})
         for shared in SHARED:
             models["lac"].save(folder / shared)
         write_text(folder, 0)
-        total = run(given, folder, references)
+        total = run_workers(options, folder, references)
         check_folders(folder, references, total)
-    return report(given, total)
+    return report(options, total)
 
 
-# Models and what they answer
+# Models and their predictions
 
 
-def fitted_models() -> dict[str, Model]:
+def fit_models() -> dict[str, Model]:
+    """Return fitted models of several types, by title."""
     scores, x, y = FIT.posterior, FIT.x, FIT.y
     return {
         "lac": sl.SplitConformal("lac").fit(scores, y),
         "aps": sl.SplitConformal("aps").fit(scores, y),
         "raps": sl.SplitConformal("raps", randomized=True).fit(scores, y),
         "shortlister": sl.Shortlister(
-            **TINY, rank_width=8, folds=2, rescore=True, learn_sizes=True
+            **TINY_NETWORKS, rank_width=8, folds=2, rescore=True, learn_sizes=True
         ).fit(scores, y, x),
-        "selector": sl.CardinalitySelector(sl.TopK([1, 2, 4]), **TINY).fit(scores, y, x),
+        "selector": sl.CardinalitySelector(sl.TopK([1, 2, 4]), **TINY_NETWORKS).fit(scores, y, x),
         "plug-in": sl.PlugInSelector(sl.Conformal("lac", [0.5, 0.8, 0.95])).fit(scores, y),
         "classifier": sl.ShortlistClassifier(
             LogisticRegression(), method=sl.SplitConformal("aps")
@@ -82,18 +85,18 @@ def fitted_models() -> dict[str, Model]:
     }
 
 
-def answers(model: Model) -> list[list[list[object]]]:
-    """The sets of the new rows, at several levels where a model has them."""
+def predict(model: Model) -> Answers:
+    """Return the labels of the sets of the new rows, at several levels if the model has them."""
     if isinstance(model, sl.ShortlistClassifier):
         return [model.predict_set(NEW.x).labels()]
     if isinstance(model, sl.SplitConformal):
         sets = model.predict_sets(NEW.posterior, accuracies=LEVELS)
-        # Their labels are cut from one list when they are first used, here by two threads.
-        other = threading.Thread(target=sets[0].labels)
-        other.start()
-        found = [one.labels() for one in sets]
-        other.join()
-        return found
+        # The labels of all levels are computed at the first use, here in two threads.
+        thread = threading.Thread(target=sets[0].labels)
+        thread.start()
+        labels = [sets_at_level.labels() for sets_at_level in sets]
+        thread.join()
+        return labels
     features = [NEW.x] if isinstance(model, sl.Shortlister | sl.CardinalitySelector) else []
     point = {"accuracy": 0.6} if isinstance(model, sl.Shortlister) else {}
     return [model.predict_set(NEW.posterior, *features, **point).labels()]
@@ -101,25 +104,27 @@ def answers(model: Model) -> list[list[list[object]]]:
 
 @dataclass
 class References:
-    """Fitted models, which all threads share, and what they answered at the start."""
+    """Fitted models, which all threads share, and their predictions at the start."""
 
     models: dict[str, Model]
-    answers: dict[str, list[list[list[object]]]]
+    answers: dict[str, Answers]
     titles: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.titles = {digest(model): title for title, model in self.models.items()}
 
-    def check_answers(self, title: str, model: Model) -> None:
-        if answers(model) != self.answers[title]:
-            raise AssertionError(f"{title} predicts other sets than at the start")
+    def check_prediction(self, title: str, model: Model) -> None:
+        """Raise if a model predicts other sets than at the start."""
+        if predict(model) != self.answers[title]:
+            raise AssertionError(f"{title} does not predict the same sets as at the start")
 
     def check_loaded(self, path: Path) -> None:
+        """Raise if a folder does not contain one of the models."""
         model = sl.load(path)
         title = self.titles.get(digest(model))
         if title is None:
-            raise AssertionError(f"{path.name} holds a model that nobody saved")
-        self.check_answers(title, model)
+            raise AssertionError(f"{path.name} contains a model that was never saved")
+        self.check_prediction(title, model)
 
 
 # Operations
@@ -127,198 +132,212 @@ class References:
 
 @dataclass
 class Outcome:
-    """How often each operation was done, and what went wrong."""
+    """Numbers of successful and failed operations, with the messages of failures."""
 
     done: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
 
-    def attempt(self, kind: str, work: Callable[[], str | None]) -> None:
+    def attempt(self, name: str, operation: Callable[[], str | None]) -> None:
+        """Run an operation and count it, by its name or by the name that it returns."""
         try:
-            self.done[work() or kind] += 1
+            self.done[operation() or name] += 1
         except Exception:
-            self.failed[kind] += 1
-            self.messages.append(f"{kind}: {traceback.format_exc()}")
+            self.failed[name] += 1
+            self.messages.append(f"{name}: {traceback.format_exc()}")
 
     def add(self, other: Outcome) -> None:
+        """Add the counts of another worker."""
         self.done += other.done
         self.failed += other.failed
         self.messages += other.messages
 
 
 class Worker:
-    """One thread, or the main thread of a process: operations drawn at random."""
+    """Runs random operations in a thread, or in the main thread of a process."""
 
     def __init__(self, folder: Path, references: References, seed: int, *, forks: bool) -> None:
         self.folder, self.references = folder, references
-        self.draw = random.Random(seed)
-        self.own = folder / f"own-{seed}"
+        self.random = random.Random(seed)
+        self.own_folder = folder / f"own-{seed}"
         self.operations: dict[str, tuple[int, Callable[[], str | None]]] = {
             "save, shared folder": (4, self.save_shared),
             "save, own folder": (2, self.save_own),
             "save, new folder": (2, self.save_new),
-            "load, shared folder": (6, lambda: self.load(self.shared())),
-            "load, own folder": (2, lambda: self.load(self.own)),
+            "load, shared folder": (6, lambda: references.check_loaded(self.shared_folder())),
+            "load, own folder": (2, lambda: references.check_loaded(self.own_folder)),
             "predict": (4, self.predict),
-            "write and read a file": (2, self.write),
+            "write and read a file": (2, self.write_and_read_text),
         }
         if forks:
             self.operations["save, killed"] = (2, self.save_and_be_killed)
             self.operations["predict, forked"] = (2, self.predict_in_child)
 
     def run(self, seconds: float) -> Outcome:
+        """Run operations for some seconds, and count them."""
         outcome = Outcome()
         outcome.attempt("save, own folder", self.save_own)
-        kinds = list(self.operations)
+        names = list(self.operations)
         weights = [weight for weight, _ in self.operations.values()]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            (kind,) = self.draw.choices(kinds, weights)
-            outcome.attempt(kind, self.operations[kind][1])
+            (name,) = self.random.choices(names, weights)
+            outcome.attempt(name, self.operations[name][1])
         return outcome
 
-    def shared(self) -> Path:
-        return self.folder / self.draw.choice(SHARED)
+    def shared_folder(self) -> Path:
+        """Draw one of the shared folders."""
+        return self.folder / self.random.choice(SHARED)
 
-    def some(self) -> str:
-        return self.draw.choice(list(self.references.models))
+    def model(self) -> tuple[str, Model]:
+        """Draw a title and its model."""
+        return self.random.choice(list(self.references.models.items()))
 
     def save_shared(self) -> None:
-        self.references.models[self.some()].save(self.shared(), overwrite=True)
+        """Overwrite the model of a shared folder."""
+        self.model()[1].save(self.shared_folder(), overwrite=True)
 
     def save_own(self) -> None:
-        title = self.some()
-        self.references.models[title].save(self.own, overwrite=True)
+        """Overwrite the model of the worker's own folder."""
+        self.model()[1].save(self.own_folder, overwrite=True)
 
     def save_new(self) -> str | None:
-        """All workers try the same new folder for half a second; one succeeds, or overwrites."""
+        """Save to a folder that all workers try to create in the same half second."""
         path = self.folder / "new" / str(int(time.time() * 2))
         try:
-            self.references.models[self.some()].save(path, overwrite=self.draw.random() < 0.2)
+            self.model()[1].save(path, overwrite=self.random.random() < 0.2)
         except FileExistsError:
-            return "save, refused: exists"
+            return "save, folder exists"
         return None
 
-    def load(self, path: Path) -> None:
-        self.references.check_loaded(path)
-
     def predict(self) -> None:
-        title = self.some()
-        self.references.check_answers(title, self.references.models[title])
+        """Predict with a shared model."""
+        self.references.check_prediction(*self.model())
 
-    def write(self) -> None:
-        write_text(self.folder, self.draw.randrange(10))
+    def write_and_read_text(self) -> None:
+        """Write a file, and read what this or another worker wrote."""
+        write_text(self.folder, self.random.randrange(10))
         text = (self.folder / "text.txt").read_text()
         if len(text) != TEXT_BYTES or len(set(text)) != 1:
-            raise AssertionError("a file is not as one of its writers wrote it")
+            raise AssertionError("a file is a mixture of what several workers wrote")
 
     def save_and_be_killed(self) -> None:
-        path = self.shared()
-        title = self.some()
+        """Fork a child that saves, and kill it."""
+        path = self.shared_folder()
+        _, model = self.model()
 
-        def save_for_ever() -> bool:
+        def save_forever() -> bool:
             while True:
-                self.references.models[title].save(path, overwrite=True)
+                model.save(path, overwrite=True)
 
-        child = forked(save_for_ever)
-        time.sleep(self.draw.uniform(0.0, 0.03))
+        child = fork(save_forever)
+        time.sleep(self.random.uniform(0.0, 0.03))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
     def predict_in_child(self) -> None:
-        title = self.some()
-        right = self.references.answers[title]
-        child = forked(lambda: answers(self.references.models[title]) == right)
+        """Fork a child that predicts with a shared model."""
+        title, model = self.model()
+        expected = self.references.answers[title]
+        child = fork(lambda: predict(model) == expected)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code != 0:
-            raise AssertionError(f"a forked child that predicts with {title} ended with {code}")
+            raise AssertionError(f"a forked child that predicts with {title} exited with {code}")
 
 
-def forked(work: Callable[[], bool]) -> int:
+def fork(function: Callable[[], bool]) -> int:
+    """Run a function in a forked child, and return its process id."""
     child = os.fork()
     if child:
         return child
     try:
-        signal.alarm(60)  # A child that hangs is a failure, and not the end of the run.
-        os._exit(0 if work() else 1)
+        signal.alarm(60)  # A child that hangs must fail, and must not stop the run.
+        os._exit(0 if function() else 1)
     except BaseException:
         os._exit(2)
 
 
 def write_text(folder: Path, digit: int) -> None:
-    with atomic_write(folder / "text.txt") as aside:
-        aside.write_text(str(digit) * TEXT_BYTES)
+    """Write the shared text file."""
+    with atomic_write(folder / "text.txt") as staged:
+        staged.write_text(str(digit) * TEXT_BYTES)
 
 
-# Running all of them
+# Workers
 
 
-def run(given: argparse.Namespace, folder: Path, references: References) -> Outcome:
+def run_workers(options: argparse.Namespace, folder: Path, references: References) -> Outcome:
+    """Run all threads and processes, and add up their outcomes."""
     context = multiprocessing.get_context("spawn")
-    right = references.answers
-    with context.Pool(given.processes) as pool:
-        pool.map(ready, range(4 * given.processes))  # all have started
-        jobs = [(folder, right, 1000 + i, given.seconds) for i in range(given.processes)]
-        elsewhere = pool.starmap_async(in_process, jobs, chunksize=1)
+    answers, seconds = references.answers, options.seconds
+    with context.Pool(options.processes) as pool:
+        pool.map(sleep_briefly, range(4 * options.processes))  # Wait until all have started.
+        tasks = [(folder, answers, 1000 + i, seconds) for i in range(options.processes)]
+        process_outcomes = pool.starmap_async(run_in_process, tasks, chunksize=1)
         outcomes: list[Outcome] = []
 
-        def in_thread(seed: int) -> None:
-            outcomes.append(Worker(folder, references, seed, forks=False).run(given.seconds))
+        def run_in_thread(seed: int) -> None:
+            outcomes.append(Worker(folder, references, seed, forks=False).run(seconds))
 
-        threads = [threading.Thread(target=in_thread, args=(i,)) for i in range(given.threads)]
+        threads = [
+            threading.Thread(target=run_in_thread, args=(seed,)) for seed in range(options.threads)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        outcomes += elsewhere.get(given.seconds + 120)
-    if len(outcomes) != given.threads + given.processes:
-        raise RuntimeError(f"only {len(outcomes)} workers came to an end")
+        outcomes += process_outcomes.get(seconds + 120)
+    if len(outcomes) != options.threads + options.processes:
+        raise RuntimeError(f"only {len(outcomes)} workers finished")
     total = Outcome()
     for outcome in outcomes:
         total.add(outcome)
     return total
 
 
-def ready(_: int) -> None:
+def sleep_briefly(_: int) -> None:
+    """Occupy a process, so that the next task goes to another one."""
     time.sleep(0.05)
 
 
-def in_process(folder: Path, right: dict[str, list], seed: int, seconds: float) -> Outcome:
-    models = {title: sl.load(folder / "reference" / title) for title in right}
+def run_in_process(folder: Path, answers: dict[str, Answers], seed: int, seconds: float) -> Outcome:
+    """Load the models, and run a worker."""
+    models = {title: sl.load(folder / "reference" / title) for title in answers}
     forks = hasattr(os, "fork")
-    return Worker(folder, References(models, right), seed, forks=forks).run(seconds)
+    return Worker(folder, References(models, answers), seed, forks=forks).run(seconds)
 
 
 def check_folders(folder: Path, references: References, total: Outcome) -> None:
-    """Each folder holds one whole model and nothing else."""
-    for shared in SHARED:  # This save removes what the last killed ones left.
+    """Check that each folder contains one complete model and no other files."""
+    for shared in SHARED:  # This save removes files that killed children left.
         references.models["lac"].save(folder / shared, overwrite=True)
     write_text(folder, 0)
-    known = {"reference", "new", "text.txt", *SHARED}
-    strangers = {p.name for p in folder.iterdir() if not p.name.startswith("own-")} - known
+    expected = {"reference", "new", "text.txt", *SHARED}
+    names = {path.name for path in folder.iterdir() if not path.name.startswith("own-")}
 
-    def check_strangers() -> None:
-        if strangers:
-            raise AssertionError(f"left behind: {sorted(strangers)}")
+    def check_names() -> None:
+        if names - expected:
+            raise AssertionError(f"unexpected files: {sorted(names - expected)}")
 
-    def check(path: Path) -> None:
+    def check_model(path: Path) -> None:
         references.check_loaded(path)
         files = json.loads((path / "model.json").read_text())["files"].values()
-        listed = {"model.json", *(one["file"] for one in files)}
+        listed = {"model.json", *(file["file"] for file in files)}
         if set(os.listdir(path)) != listed:
-            raise AssertionError(f"left behind in {path.name}: {set(os.listdir(path)) - listed}")
+            raise AssertionError(f"{path.name}: expected {listed}, got {os.listdir(path)}")
 
-    total.attempt("check at the end", check_strangers)
+    total.attempt("check at the end", check_names)
     for path in [*folder.glob("own-*"), *folder.glob("new/*"), *(folder / s for s in SHARED)]:
-        total.attempt("check at the end", lambda path=path: check(path))
+        total.attempt("check at the end", lambda path=path: check_model(path))
 
 
-def report(given: argparse.Namespace, total: Outcome) -> int:
+def report(options: argparse.Namespace, total: Outcome) -> int:
+    """Print the counts and the first messages, and return the exit code."""
     errors = sum(total.failed.values())
-    print(f"{given.threads} threads and {given.processes} processes, {given.seconds:g} s\n")
+    print(f"{options.threads} threads and {options.processes} processes, {options.seconds:g} s\n")
     print("| operation | done | errors |\n|---|---:|---:|")
-    for kind in sorted(total.done.keys() | total.failed.keys()):
-        print(f"| {kind} | {total.done[kind]:,} | {total.failed[kind]:,} |")
+    for name in sorted(total.done.keys() | total.failed.keys()):
+        print(f"| {name} | {total.done[name]:,} | {total.failed[name]:,} |")
     print(f"| all | {sum(total.done.values()):,} | {errors:,} |")
     for message in total.messages[:5]:
         print(message, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""All registered conformity scores, so that a new one is tested without editing a list."""
+"""All registered conformity scores: a new score is tested without a change to the tests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def make_score(
     randomized: bool = False,
     seed: int = 0,
 ) -> ConformityScore:
-    """Return a score with those of the parameters that it has."""
-    given = {
+    """Return a registered score. Parameters that it does not have are ignored."""
+    parameters = {
         "penalty": penalty,
         "k_reg": k_reg,
         "randomized": randomized,
         "random_state": seed,
     }
-    known = SCORES[name]._get_param_names()
-    return SCORES[name](**{key: value for key, value in given.items() if key in known})
+    names = SCORES[name]._get_param_names()
+    return SCORES[name](**{key: value for key, value in parameters.items() if key in names})
 
 
 def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> list[float]:
-    """The score of each label, best first, as the papers define it."""
-    found = []
+    """Return the score of each label, best first, as the papers define it."""
+    scores = []
     for j in range(1, len(p) + 1):
         before = math.fsum(p[: j - 1])
         if name == "lac":
@@ -50,5 +50,5 @@ def brute(name: str, p: list[float], u: float, penalty: float, k_reg: int) -> li
             score = p[j - 1] - (p[1] if j == 1 else p[0])
         else:
             pytest.fail(f"add the definition of {name!r} here")
-        found.append(score)
-    return found
+        scores.append(score)
+    return scores

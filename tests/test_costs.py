@@ -1,4 +1,4 @@
-"""Costs of sets against the formula of Section 2.1, written as a loop."""
+"""Costs of sets against the formula of the paper (Section 2.1), written as a loop."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def test_every_form_of_a_cost(cost, expected):
     table = cost_table(cost, [5, 1, 2, 2])
     assert table.dtype == torch.float64
     assert {size: table[size].item() for size in expected} == pytest.approx(expected)
-    assert torch.isnan(table[[3, 4]]).all()  # sizes that nobody asked for
+    assert torch.isnan(table[[3, 4]]).all()  # Other sizes.
     assert table[0] == 0
 
 
-def test_an_empty_set_costs_nothing_whatever_the_cost_says():
+def test_an_empty_set_costs_nothing():
     assert cost_table(lambda size: 5.0, [0, 1]).tolist() == [0.0, 5.0]
     assert cost_table("log", [0]).tolist() == [0.0]
     assert cost_table("log", []).tolist() == [0.0]
 
 
-def test_a_function_is_asked_only_for_sizes_that_occur():
-    asked = []
-    cost_table(lambda size: asked.append(size) or 1.0, [8, 1, 4, 1])
-    assert asked == [1, 4, 8]
+def test_a_function_is_called_only_for_sizes_that_occur():
+    sizes = []
+    cost_table(lambda size: sizes.append(size) or 1.0, [8, 1, 4, 1])
+    assert sizes == [1, 4, 8]
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "message"),
     [
         ([3, 2, 1, 0], "cost must not decrease with the size: cost(1) = 3, but cost(2) = 2"),
         ({1: 0, 2: 5, 4: 4.5}, "cost(2) = 5, but cost(4) = 4.5"),
@@ -73,20 +73,21 @@ def test_a_function_is_asked_only_for_sizes_that_occur():
         ([[0, 1], [2, 3]], "got [[0, 1], [2, 3]]"),
     ],
 )
-def test_costs_that_are_refused(cost, said):
+def test_invalid_costs_raise(cost, message):
     with pytest.raises(ValueError, match="cost") as error:
         cost_table(cost, [1, 2, 4])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_fall_between_sizes_that_do_not_occur_does_not_matter():
+def test_costs_of_sizes_that_do_not_occur_are_not_checked():
     assert cost_table([0, 9, 1, 2], [1, 3, 4])[[1, 3, 4]].tolist() == [0, 1, 2]
 
 
 # The matrix
 
 
-def brute(hits, size_costs, weight: float, largest: float | None) -> list[list[float]]:
+def brute_costs(hits, size_costs, weight: float, largest: float | None) -> list[list[float]]:
+    """Return the normalized costs by the formula."""
     return [
         [
             ((0 if hit else 1) + weight * cost) / (1 if largest is None else 1 + weight * largest)
@@ -118,18 +119,18 @@ def test_the_matrix_is_the_formula(problem, weight, largest):
     costs = cost_matrix(
         torch.tensor(hits), torch.tensor(size_costs, dtype=torch.float64), weight, largest
     )
-    np.testing.assert_allclose(costs, brute(hits, size_costs, weight, largest), rtol=1e-12)
+    np.testing.assert_allclose(costs, brute_costs(hits, size_costs, weight, largest), rtol=1e-12)
 
 
 @given(problems, st.lists(weights, min_size=1, max_size=4), st.sampled_from([None, 10.0]))
 @settings(max_examples=40, deadline=None)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_many_lambdas_are_each_of_them(dtype, problem, lambdas, largest):
+def test_a_vector_of_lambdas_equals_single_lambdas(dtype, problem, lambdas, largest):
     hits, size_costs = torch.tensor(problem[0]), torch.tensor(problem[1], dtype=dtype)
-    together = cost_matrix(hits, size_costs, torch.tensor(lambdas, dtype=dtype), largest)
-    alone = [cost_matrix(hits, size_costs, weight, largest) for weight in lambdas]
-    assert together.shape == (len(lambdas), *hits.shape)
-    assert torch.equal(together, torch.stack(alone))
+    costs = cost_matrix(hits, size_costs, torch.tensor(lambdas, dtype=dtype), largest)
+    single = [cost_matrix(hits, size_costs, weight, largest) for weight in lambdas]
+    assert costs.shape == (len(lambdas), *hits.shape)
+    assert torch.equal(costs, torch.stack(single))
 
 
 @given(
@@ -146,13 +147,13 @@ def test_costs_lie_between_0_and_1_for_every_lambda(problem, weight, dtype):
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1e300])
-def test_sizes_that_cost_nothing_leave_the_misses(weight):
+def test_without_size_costs_the_costs_are_the_misses(weight):
     hits = torch.tensor([[True, False]])
     costs = cost_matrix(hits, torch.zeros(1, 2), weight, largest_cost=0.0)
     assert costs.tolist() == [[0.0, 1.0]]
 
 
-def test_lambda_zero_is_accuracy_alone():
+def test_with_lambda_zero_the_costs_are_the_misses():
     hits = torch.tensor([[True, False], [False, False]])
     size_costs = torch.tensor([[3.0, 7.0], [1.0, 2.0]])
     assert torch.equal(cost_matrix(hits, size_costs, 0.0, 7.0), (~hits).float())
@@ -165,8 +166,8 @@ def test_a_miss_with_the_largest_set_costs_one():
 
 @pytest.mark.parametrize("family", [TopK([1, 2, 4]), Threshold([0.5, 0.25, 0.0])], ids=str)
 @pytest.mark.parametrize("cost", ["log", "linear"])
-def test_the_scale_does_not_depend_on_what_the_batch_holds(family, cost):
-    """Normalised by the largest size that can occur: a part's costs are the whole's rows."""
+def test_costs_do_not_depend_on_the_batch(family, cost):
+    """Costs are normalized by the largest size that can occur, not by the largest in the batch."""
     rng = np.random.default_rng(0)
     scores = np.sort(rng.dirichlet(np.full(6, 0.3), 40), axis=0)
     y = torch.from_numpy(rng.integers(0, 6, 40))

@@ -1,4 +1,4 @@
-"""What the documents say is true: snippets run, names, commands, options and links exist."""
+"""Tests of the documents: snippets run, and names, commands, options and links exist."""
 
 from __future__ import annotations
 
@@ -30,112 +30,113 @@ WITHOUT_SNIPPETS = [
 MATHEMATICS = {"docs/theory.md", "docs/paper.md", "docs/figures.md"}
 
 
-def text_of(name: str) -> str:
+def read(name: str) -> str:
+    """Return the text of a document."""
     return (ROOT / name).read_text()
 
 
 def snippets(text: str) -> list[tuple[int, str]]:
-    """Line number and source of each fenced Python block."""
+    """Return the line number and the source of each fenced Python block."""
     blocks = re.finditer(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, b.start(1)) + 1, b.group(1)) for b in blocks]
 
 
-def with_snippets() -> list[str]:
-    quiet = [*WITHOUT_SNIPPETS, *(p for p in PAGES if p.startswith("docs/reference/"))]
-    return [name for name in DOCUMENTS if name not in quiet]
+def documents_with_snippets() -> list[str]:
+    """Return the documents that must have Python snippets."""
+    excluded = [*WITHOUT_SNIPPETS, *(p for p in PAGES if p.startswith("docs/reference/"))]
+    return [name for name in DOCUMENTS if name not in excluded]
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/commands.md"])
-def test_lines_for_a_shell_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that work on files of scores, in order; they make and name their files themselves."""
-    lines = re.findall(r"^shortlist ((?:\w+) [^|>\n]*)$", text_of(name), flags=re.MULTILINE)
+def test_shell_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands that work on files of scores in order, except those on Ray or in a pipe."""
+    lines = re.findall(r"^shortlist ((?:\w+) [^|>\n]*)$", read(name), flags=re.MULTILINE)
     lines = [line for line in lines if "--ray" not in line and not line.startswith("paper")]
     assert {line.split()[0] for line in lines} >= {"compare", "fit", "calibrate", "predict"}
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")
     data = sl.datasets.gaussian(1500, 0.7, n_classes=5, dimension=4)
-    for file, part in zip(("scores", "new", "newer"), data.split(600, 300), strict=True):
-        np.savez(f"{file}.npz", scores=part.posterior, y=part.y, features=part.x)
+    for file, samples in zip(("scores", "new", "newer"), data.split(600, 300), strict=True):
+        np.savez(f"{file}.npz", scores=samples.posterior, y=samples.y, features=samples.x)
     for line in lines:
-        done = CliRunner().invoke(app, line.split())
-        assert done.exit_code == 0, f"shortlist {line}\n{done.output}"
-        made = re.search(r"-o (\S+)", line)
-        assert made is None or Path(made[1]).exists(), line
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, f"shortlist {line}\n{result.output}"
+        output = re.search(r"-o (\S+)", line)
+        assert output is None or Path(output[1]).exists(), line
 
 
-@pytest.mark.parametrize("name", with_snippets())
+@pytest.mark.parametrize("name", documents_with_snippets())
 def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in one namespace for each document."""
+    """Run the snippets of a document in order, in one namespace."""
     if "hugging-face" in name:
         pytest.importorskip("transformers")
     if "scale" in name:
         pytest.importorskip("ray")
-    found = snippets(text_of(name))
-    assert found, f"{name} has no Python snippets"
+    blocks = snippets(read(name))
+    assert blocks, f"{name} has no Python snippets"
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, source in found:
-        # Blank lines first, so that a traceback points at the document's own line.
+    for line, source in blocks:
+        # Blank lines come first, so that a traceback has the line numbers of the document.
         exec(compile("\n" * (line - 1) + source, name, "exec"), namespace)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_links_lead_somewhere(name: str) -> None:
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", text_of(name)):
+def test_linked_files_exist(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", read(name)):
         assert ((ROOT / name).parent / target).exists(), target
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
-    assert sorted(f"docs/{page}" for page in listed) == PAGES
+    pages = re.findall(r": ([\w/-]+\.md)$", read("mkdocs.yml"), flags=re.MULTILINE)
+    assert sorted(f"docs/{page}" for page in pages) == PAGES
 
 
 @pytest.mark.parametrize("name", [d for d in DOCUMENTS if d not in MATHEMATICS])
 def test_names_exist(name: str) -> None:
-    """Each `sl.something` in the text, and, in a cell of the map, each name that follows it."""
-    for code in re.findall(r"`(sl\.[\w.]+)", text_of(name)):
+    """Look up every name that is written as `sl.name` in the text."""
+    for code in re.findall(r"`(sl\.[\w.]+)", read(name)):
         reduce(getattr, code.split(".")[1:], sl)
 
 
 def test_the_map_names_every_public_name_of_the_theory() -> None:
-    text = text_of("docs/map.md")
+    text = read("docs/map.md")
     rows = [line for line in text.splitlines() if "`sl.theory." in line]
-    named = set(re.findall(r"`(?:sl\.theory\.)?(\w+)", " ".join(rows)))
+    names = set(re.findall(r"`(?:sl\.theory\.)?(\w+)", " ".join(rows)))
     helpers = {"Certificate", "FiniteDistribution", "Report", "Row"}
-    helpers |= {"certificate", "gce_threshold", "not_consistent"}  # which the paper has not
-    assert set(sl.theory.__all__) - helpers <= named
+    beyond_the_paper = {"certificate", "gce_threshold", "inconsistency_example"}
+    assert set(sl.theory.__all__) - helpers - beyond_the_paper <= names
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    reference = "".join(text_of(p) for p in PAGES if p.startswith("docs/reference/"))
-    shown = {line.split(".")[-1] for line in reference.splitlines() if line.startswith(":::")}
-    assert set(sl.__all__) - {"__version__", "SetPredictor"} <= shown
+    reference = "".join(read(p) for p in PAGES if p.startswith("docs/reference/"))
+    names = {line.split(".")[-1] for line in reference.splitlines() if line.startswith(":::")}
+    assert set(sl.__all__) - {"__version__"} <= names
 
 
 def test_documented_commands_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = read("Makefile")
     for name in DOCUMENTS:
-        for target in re.findall(r"^make (\w+)", text_of(name), flags=re.MULTILINE):
+        for target in re.findall(r"^make (\w+)", read(name), flags=re.MULTILINE):
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), (name, target)
-        for script in re.findall(r"benchmarks/\w+\.py", text_of(name)):
+        for script in re.findall(r"benchmarks/\w+\.py", read(name)):
             assert (ROOT / script).exists(), (name, script)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documented_options_exist(name: str) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for line in re.findall(r"shortlist (\w+)((?: [^\n`|]*)?)", text_of(name)):
-        command, rest = line
+    for command, arguments in re.findall(r"shortlist (\w+)((?: [^\n`|]*)?)", read(name)):
         if command not in commands:
             continue
         known = {o for p in commands[command].params for o in p.opts} | {"--help"}
-        for option in re.findall(r"(?<!\S)--[\w-]+", rest):
+        for option in re.findall(r"(?<!\S)--[\w-]+", arguments):
             assert option in known, (name, command, option)
 
 
-def test_examples_of_public_classes_are_run() -> None:
-    """Each public class and function has an example in its docstring; doctest runs them."""
+def test_public_names_have_examples() -> None:
+    """Doctest runs the examples in the docstrings of public classes and functions."""
     without = [
         name
         for name in sl.__all__

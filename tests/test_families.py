@@ -1,4 +1,4 @@
-"""Families: sizes and hits by brute force, strict thresholds, and collections of the user's own."""
+"""Families: sizes and hits by brute force, strict thresholds, and custom families."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ DTYPES = [np.float16, np.float32, np.float64]
 
 
 def brute_order(row: list[float]) -> list[int]:
+    """Return labels by decreasing score, and by decreasing index among equal scores."""
     return sorted(range(len(row)), key=lambda y: (-row[y], -y))
 
 
-def tied(rows: int, n: int, values: int, seed: int) -> np.ndarray:
-    """Multiples of 1/8 (exact in every float type), so that scores tie and meet thresholds."""
+def tied_scores(rows: int, n: int, values: int, seed: int) -> np.ndarray:
+    """Return multiples of 1/8, exact in every type, that tie and equal thresholds."""
     return np.random.default_rng(seed).integers(0, values, (rows, n)) / 8
 
 
 tie_heavy = st.tuples(
     st.integers(1, 8), st.integers(2, 12), st.integers(1, 6), st.integers(0, 2**32 - 1)
-).map(lambda a: tied(*a))
+).map(lambda a: tied_scores(*a))
 
 
 def brute_threshold(row: list[float], tau: float) -> set[int]:
-    """Paper, Section 2: `{y : s(x, y) > tau}`, and the argmax where that is empty."""
+    """Return `{y : s(x, y) > tau}`, or the argmax if that is empty (paper, Section 2)."""
     return {y for y, s in enumerate(row) if s > tau} or {brute_order(row)[0]}
 
 
-def chosen(family: Family, ranking: Ranking, k: int) -> list[list[object]]:
+def select_member(family: Family, ranking: Ranking, k: int) -> list[list[object]]:
+    """Return the labels of member k in all rows."""
     return family.select(ranking, torch.full((len(ranking),), k)).labels()
 
 
-# Laws of every family of prefixes
+# Properties of all families of prefixes
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -61,7 +63,9 @@ def test_top_k_by_brute_force(wrap, dtype, scores, data):
     assert family.hits(given_scores, y).tolist() == expected
     ranking = Ranking.from_scores(given_scores)
     for k, size in enumerate(sizes):
-        assert chosen(family, ranking, k) == [brute_order(row)[:size] for row in scores.tolist()]
+        assert select_member(family, ranking, k) == [
+            brute_order(row)[:size] for row in scores.tolist()
+        ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,14 +84,14 @@ def test_thresholds_by_brute_force(dtype, scores, data):
     ]
     ranking = Ranking.from_scores(given_scores)
     for k in range(len(taus)):
-        got = chosen(family, ranking, k)
+        got = select_member(family, ranking, k)
         assert [set(labels) for labels in got] == [row[k] for row in sets]
 
 
 @pytest.mark.parametrize("family", [TopK([1, 3, 4]), Threshold([0.5, 0.25, 0.0])], ids=str)
 @pytest.mark.parametrize("source", ["scores", "candidates"])
-def test_hits_are_rank_below_size_and_sets_grow(family, source):
-    scores = tied(50, 6, 6, seed=3)
+def test_a_set_contains_a_label_whose_rank_is_below_the_size(family, source):
+    scores = tied_scores(50, 6, 6, seed=3)
     ranking = Ranking.from_scores(scores)
     if source == "candidates":
         ranking = Ranking.from_candidates(ranking.labels[:, :4], ranking.scores[:, :4], n_classes=6)
@@ -100,21 +104,21 @@ def test_hits_are_rank_below_size_and_sets_grow(family, source):
     assert family.nested
     assert set(sizes.flatten().tolist()) <= set(family.possible_sizes(ranking))
     choice = torch.arange(50) % len(family)
-    sets = family.select(ranking, choice, guarantee="kept")
+    sets = family.select(ranking, choice, guarantee="some")
     assert np.array_equal(sets.sizes, sizes[np.arange(50), choice])
     assert np.array_equal(sets.contains(y), hits[np.arange(50), choice])
-    assert str(sets.guarantee) == "kept"
+    assert str(sets.guarantee) == "some"
 
 
 @pytest.mark.parametrize("family", [TopK([1, 2]), Threshold([0.5, 0.1])], ids=str)
-def test_torch_in_torch_out_and_copies(family):
-    scores = tied(5, 4, 6, seed=0)
-    for wrapped, kind in [(scores, np.ndarray), (torch.from_numpy(scores), torch.Tensor)]:
-        assert isinstance(family.sizes(wrapped), kind)
-        assert isinstance(family.hits(wrapped, [0] * 5), kind)
-    for twin in (copy.deepcopy(family), pickle.loads(pickle.dumps(family))):
-        assert twin == family
-        assert hash(twin) == hash(family)
+def test_array_types_and_copies(family):
+    scores = tied_scores(5, 4, 6, seed=0)
+    for wrapped, array_class in [(scores, np.ndarray), (torch.from_numpy(scores), torch.Tensor)]:
+        assert isinstance(family.sizes(wrapped), array_class)
+        assert isinstance(family.hits(wrapped, [0] * 5), array_class)
+    for duplicate in (copy.deepcopy(family), pickle.loads(pickle.dumps(family))):
+        assert duplicate == family
+        assert hash(duplicate) == hash(family)
     assert family != TopK([1, 3])
     assert family != Threshold([0.5, 0.2])
 
@@ -133,25 +137,29 @@ def test_a_score_at_the_threshold_is_not_above_it(wrap, dtype, tau):
     assert Threshold([tau]).hits(wrap(np.array([row], dtype=dtype)), [2]).tolist() == [[True]]
     row = [at, at, at]
     ranking = Ranking.from_scores(np.array([row], dtype=dtype))
-    assert Threshold([tau]).sizes(ranking).tolist() == [[1]]  # empty, so the argmax
-    assert chosen(Threshold([tau]), ranking, 0) == [[2]]  # of which the last
+    assert Threshold([tau]).sizes(ranking).tolist() == [[1]]  # Empty, so the argmax.
+    assert select_member(Threshold([tau]), ranking, 0) == [[2]]  # Of equal scores, the last.
 
 
 def test_an_empty_set_becomes_the_argmax_with_the_highest_index():
     ranking = Ranking.from_scores([[0.25, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0]])
     family = Threshold([0.9, 0.5, 0.4])
-    assert [chosen(family, ranking, k) for k in range(3)] == [[[2], [3]], [[2], [3]], [[2, 1], [3]]]
+    assert [select_member(family, ranking, k) for k in range(3)] == [
+        [[2], [3]],
+        [[2], [3]],
+        [[2, 1], [3]],
+    ]
     assert family.hits(ranking, [1, 0]).tolist() == [[False, False, True], [False] * 3]
 
 
-def test_a_threshold_on_short_candidates_counts_what_is_listed():
+def test_a_threshold_counts_only_candidates():
     ranking = Ranking.from_candidates([[3, 1, 0], [2]], [[0.5, 0.25, 0.125], [0.5]], n_classes=5)
     assert Threshold([0.9, 0.2, -5.0]).sizes(ranking).tolist() == [[1, 2, 3], [1, 1, 1]]
     assert Threshold([0.9, -5.0]).hits(ranking, [0, 4]).tolist() == [[False, True], [False, False]]
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "said"),
+    ("thresholds", "message"),
     [
         ([0.1, 0.5], "must decrease, so that the sets grow; got [0.1, 0.5]"),
         ([0.5, 0.5], "must decrease, so that the sets grow; got [0.5, 0.5]"),
@@ -163,10 +171,10 @@ def test_a_threshold_on_short_candidates_counts_what_is_listed():
         (["high"], "got ['high']"),
     ],
 )
-def test_thresholds_that_are_refused(thresholds, said):
+def test_invalid_thresholds_raise(thresholds, message):
     with pytest.raises(ValueError, match=r"[Tt]hreshold") as error:
         Threshold(thresholds)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 # TopK
@@ -185,25 +193,25 @@ def test_dense_and_doubling():
     assert eval(repr(TopK.dense(100))) == TopK.dense(100)
 
 
-def test_one_size_alone():
-    scores = tied(5, 4, 3, seed=0)
+def test_a_single_size():
+    scores = tied_scores(5, 4, 3, seed=0)
     assert TopK([1]).sizes(scores).tolist() == [[1]] * 5
     best = [brute_order(row)[0] for row in scores.tolist()]
     assert TopK([1]).hits(scores, best).tolist() == [[True]] * 5
 
 
-def test_short_candidates_are_listed_to_their_end():
+def test_sets_contain_all_candidates_of_short_rows():
     ranking = Ranking.from_candidates([[3, 1, 0], [2]], [[3, 2, 1], [1]], n_classes=5)
     family = TopK([1, 2, 4])
     assert family.sizes(ranking).tolist() == [[1, 2, 3], [1, 1, 1]]
     assert family.hits(ranking, [0, 4]).tolist() == [[False, False, True], [False] * 3]
-    assert chosen(family, ranking, 2) == [[3, 1, 0], [2]]
+    assert select_member(family, ranking, 2) == [[3, 1, 0], [2]]
     with pytest.raises(ValueError, match="size 4, but only 3 labels of a row are ranked"):
         family.check(ranking)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: TopK([2, 1]), "must increase; got [2, 1]"),
         (lambda: TopK([1, 1]), "must increase; got [1, 1]"),
@@ -223,17 +231,17 @@ def test_short_candidates_are_listed_to_their_end():
         ),
     ],
 )
-def test_sizes_that_are_refused(make, said):
+def test_invalid_sizes_raise(make, message):
     with pytest.raises(ValueError, match=r"TopK|n must") as error:
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 # Custom
 
 
-def neighbours(width: int):
-    """Not a prefix: the best label and the labels next to it, whatever their scores."""
+def adjacent_labels(width: int):
+    """Return a function of masks: the best label and those next to it, which are no prefix."""
 
     def masks(ranking: Ranking) -> np.ndarray:
         columns = np.arange(ranking.n_classes)
@@ -242,11 +250,11 @@ def neighbours(width: int):
     return masks
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_sets_that_are_no_prefixes(kind):
-    scores = tied(30, 9, 50, seed=1)
-    family = Custom.from_masks(neighbours(0), neighbours(1), neighbours(3))
-    ranking = Ranking.from_scores(scores if kind == "numpy" else torch.from_numpy(scores))
+@pytest.mark.parametrize("array_type", ["numpy", "torch"])
+def test_sets_that_are_not_prefixes(array_type):
+    scores = tied_scores(30, 9, 50, seed=1)
+    family = Custom.from_masks(adjacent_labels(0), adjacent_labels(1), adjacent_labels(3))
+    ranking = Ranking.from_scores(scores if array_type == "numpy" else torch.from_numpy(scores))
     y = np.arange(30) % 9
     sets = [
         [{c for c in range(9) if abs(c - brute_order(row)[0]) <= width} for width in (0, 1, 3)]
@@ -261,14 +269,14 @@ def test_sets_that_are_no_prefixes(kind):
     choice = torch.arange(30) % 3
     got = family.select(ranking, choice)
     for labels, row, scores_row, k in zip(got, sets, scores.tolist(), choice, strict=True):
-        assert labels == [c for c in brute_order(scores_row) if c in row[k]]  # best first
-    assert isinstance(got.sizes, np.ndarray if kind == "numpy" else torch.Tensor)
+        assert labels == [c for c in brute_order(scores_row) if c in row[k]]
+    assert isinstance(got.sizes, np.ndarray if array_type == "numpy" else torch.Tensor)
 
 
-def test_masks_may_hold_labels_that_are_not_listed():
+def test_masks_can_contain_labels_that_are_not_candidates():
     ranking = Ranking.from_candidates([[2, 0]], [[2.0, 1.0]], n_classes=4)
     family = Custom.from_masks(lambda r: np.ones((len(r), 4), dtype=bool))
-    assert chosen(family, ranking, 0) == [[2, 0, 3, 1]]
+    assert select_member(family, ranking, 0) == [[2, 0, 3, 1]]
 
 
 def custom(sizes=None, hits=None, members=None, n_sets: int = 2) -> Custom:
@@ -280,28 +288,28 @@ def custom(sizes=None, hits=None, members=None, n_sets: int = 2) -> Custom:
     )
 
 
-def test_a_custom_family_is_asked_in_the_users_kind_of_array():
-    seen = []
+def test_a_custom_family_gets_arrays_of_the_users_type():
+    arguments = []
     family = Custom(
         1,
         sizes=lambda r: [[2]] * len(r),
-        hits=lambda r, y: seen.append(y) or np.ones((len(r), 1), dtype=bool),
-        members=lambda r, c: seen.append(c) or [[3, 0]] * len(r),
+        hits=lambda r, y: arguments.append(y) or np.ones((len(r), 1), dtype=bool),
+        members=lambda r, c: arguments.append(c) or [[3, 0]] * len(r),
     )
     names = ["a", "b", "c", "d"]
-    numpy_ranking = Ranking.from_scores(tied(3, 4, 3, 0), classes=names)
+    numpy_ranking = Ranking.from_scores(tied_scores(3, 4, 3, 0), classes=names)
     assert family.hits(numpy_ranking, ["b", "a", "d"]).tolist() == [[True]] * 3
-    assert chosen(family, numpy_ranking, 0) == [["d", "a"]] * 3
-    chosen(family, Ranking.from_scores(torch.rand(3, 4)), 0)
-    assert [type(v) for v in seen] == [np.ndarray, np.ndarray, torch.Tensor]
-    assert seen[0].tolist() == [1, 0, 3]
+    assert select_member(family, numpy_ranking, 0) == [["d", "a"]] * 3
+    select_member(family, Ranking.from_scores(torch.rand(3, 4)), 0)
+    assert [type(v) for v in arguments] == [np.ndarray, np.ndarray, torch.Tensor]
+    assert arguments[0].tolist() == [1, 0, 3]
 
 
 RANKING = Ranking.from_scores(np.arange(6.0).reshape(2, 3))
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: custom(n_sets=0), "n_sets must be an integer of at least 1; got 0"),
         (lambda: Custom.from_masks(), "got 0"),
@@ -316,36 +324,39 @@ RANKING = Ranking.from_scores(np.arange(6.0).reshape(2, 3))
             "hits of Custom gave shape",
         ),
         (lambda: custom(hits=np.ones((2, 2))).hits(RANKING, [0, 0]), "needed: booleans"),
-        (lambda: chosen(custom(members=[[0]]), RANKING, 0), "gave 1 sets for 2 rows"),
-        (lambda: chosen(custom(members=[[0], [3]]), RANKING, 0), "0 to 2; got 0 to 3"),
-        (lambda: chosen(custom(members=[[0], [-1]]), RANKING, 0), "0 to 2; got -1 to 0"),
-        (lambda: chosen(custom(members=[[0], [1, 1]]), RANKING, 0), "row 1 contains 1 twice"),
+        (lambda: select_member(custom(members=[[0]]), RANKING, 0), "gave 1 sets for 2 rows"),
+        (lambda: select_member(custom(members=[[0], [3]]), RANKING, 0), "0 to 2; got 0 to 3"),
+        (lambda: select_member(custom(members=[[0], [-1]]), RANKING, 0), "0 to 2; got -1 to 0"),
+        (
+            lambda: select_member(custom(members=[[0], [1, 1]]), RANKING, 0),
+            "row 1 contains 1 twice",
+        ),
         (
             lambda: Custom.from_masks(lambda r: np.ones((len(r), 3))).sizes(RANKING),
             "set predictor 0 gave torch.float64 of shape (2, 3); needed: booleans",
         ),
         (
-            lambda: Custom.from_masks(neighbours(0), lambda r: [[True] * 2] * len(r)).sizes(
+            lambda: Custom.from_masks(adjacent_labels(0), lambda r: [[True] * 2] * len(r)).sizes(
                 RANKING
             ),
             "set predictor 1 gave torch.bool of shape (2, 2); needed: booleans of shape (2, 3)",
         ),
         (
-            lambda: Custom.from_masks(neighbours(1), neighbours(0)).sizes(RANKING),
+            lambda: Custom.from_masks(adjacent_labels(1), adjacent_labels(0)).sizes(RANKING),
             "must not shrink; row 0 has sizes [2, 1]",
         ),
     ],
 )
-def test_custom_families_that_are_refused(make, said):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+def test_invalid_custom_families_raise(make, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (The messages differ.)
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_empty_sets_of_a_custom_family():
     family = custom(sizes=[[0, 1], [0, 3]], members=[[], []])
     assert family.sizes(RANKING).tolist() == [[0, 1], [0, 3]]
-    assert chosen(family, RANKING, 0) == [[], []]
+    assert select_member(family, RANKING, 0) == [[], []]
     assert 0 in family.possible_sizes(RANKING)
 
 
@@ -353,12 +364,12 @@ def test_empty_sets_of_a_custom_family():
 
 
 @pytest.mark.parametrize("family", [TopK([1, 2]), Threshold([0.5]), custom()], ids=repr)
-def test_labels_are_checked(family):
-    for y, said in [
+def test_invalid_labels_raise(family):
+    for y, message in [
         ([0], "y has 1 labels, but the scores have 2 rows"),
         ([0, 7], "y[1] = 7 is not one of the classes 0 to 2"),
         ([0.0, 1.0], "y holds floats"),
     ]:
         with pytest.raises(ValueError, match="y") as error:
             family.hits(RANKING, y)
-        assert said in str(error.value)
+        assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""A forked process predicts as its parent does: it does not wait for threads that it lacks."""
+"""A forked process predicts as its parent does, and does not wait for the parent's threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is not available")
 
 PARENT = """
 import os, signal, sys, threading
@@ -28,26 +28,26 @@ models = {
 }
 square = torch.rand(700, 700)
 
-def ask(name):
-    given = (new.posterior, new.x) if name == "selector" else (new.posterior,)
-    return models[name].predict_set(*given).labels()
+def predict(name):
+    inputs = (new.posterior, new.x) if name == "selector" else (new.posterior,)
+    return models[name].predict_set(*inputs).labels()
 
 def product():
     return float((square @ square).sort().values.sum())
 
-expected = {name: ask(name) for name in models}
-product()  # PyTorch's threads are there by now, whatever the models use.
+expected = {name: predict(name) for name in models}
+product()  # Starts the threads of PyTorch, whatever the models use.
 
 def check():
     product()
-    right = [ask(name) == expected[name] for name in models]
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(ask("aps"))) for _ in range(2)]
+    matches = [predict(name) == expected[name] for name in models]
+    labels = []
+    threads = [threading.Thread(target=lambda: labels.append(predict("aps"))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return all(right) and found == [expected["aps"]] * 2
+    return all(matches) and labels == [expected["aps"]] * 2
 
 def in_child(_):
     return check()
@@ -61,25 +61,25 @@ if sys.argv[1] == "os":
 else:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         code = 0 if all(pool.map_async(in_child, range(2)).get(40)) else 1
-assert torch.get_num_threads() == 2, "the parent keeps its threads"
+assert torch.get_num_threads() == 2, "the parent must keep its threads"
 assert check()
 sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("way", ["os", "multiprocessing"])
-def test_a_forked_process_predicts_as_its_parent(way):
-    done = subprocess.run(
-        [sys.executable, "-c", PARENT, way],
+@pytest.mark.parametrize("method", ["os", "multiprocessing"])
+def test_a_forked_process_predicts_as_its_parent(method):
+    result = subprocess.run(
+        [sys.executable, "-c", PARENT, method],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
-LAZY = """
+FORK_BEFORE_TORCH = """
 import os, sys
 import shortlist
 child = os.fork()
@@ -89,6 +89,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_fork_loads_nothing():
-    done = subprocess.run([sys.executable, "-c", LAZY], timeout=60, check=False)
-    assert done.returncode == 0
+def test_a_fork_does_not_import_torch():
+    result = subprocess.run([sys.executable, "-c", FORK_BEFORE_TORCH], timeout=60, check=False)
+    assert result.returncode == 0

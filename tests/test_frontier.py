@@ -1,4 +1,4 @@
-"""Curves of accuracy against size: the envelope by brute force, and reading off it."""
+"""Curves of accuracy against size: the envelope by brute force, interpolation, and bands."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ points = st.lists(
 
 
 def frontier(rows) -> Frontier:
+    """Return the frontier of pairs of accuracy and mean size."""
     return Frontier([a for a, _ in rows], [s for _, s in rows], range(len(rows)), "size", "some")
 
 
-def undominated(rows) -> set[tuple[float, float]]:
-    """Points that no other point beats in one coordinate without losing in the other."""
+def pareto_points(rows) -> set[tuple[float, float]]:
+    """Return the points that no other point dominates."""
     return {
         (a, s)
         for a, s in rows
@@ -44,21 +45,21 @@ def undominated(rows) -> set[tuple[float, float]]:
 def test_the_envelope_by_brute_force(rows):
     envelope = frontier(rows).envelope()
     got = list(zip(envelope.accuracy.tolist(), envelope.mean_size.tolist(), strict=True))
-    assert set(got) == undominated(rows)
+    assert set(got) == pareto_points(rows)
     assert len(got) == len(set(got))
     assert (np.diff(envelope.accuracy) > 0).all()
     assert (np.diff(envelope.mean_size) > 0).all()
     for at, point in zip(envelope.parameter, got, strict=True):
-        assert rows[int(at)] == point  # the parameter still belongs to its point
+        assert rows[int(at)] == point
     assert (envelope.name, envelope.parameter_name) == ("some", "size")
 
 
 @given(points, st.lists(st.floats(0, 1), min_size=2, max_size=6))
 @settings(max_examples=80, deadline=None)
-def test_size_at_is_reached_attained_and_monotone(rows, asked):
+def test_size_at_interpolates_the_envelope(rows, accuracies):
     curve = frontier(rows)
-    best = sorted(undominated(rows))
-    for a in asked:
+    best = sorted(pareto_points(rows))
+    for a in accuracies:
         size = curve.size_at(a)
         if a > best[-1][0]:
             assert math.isnan(size)
@@ -70,19 +71,19 @@ def test_size_at_is_reached_attained_and_monotone(rows, asked):
             )
             assert size == pytest.approx(s0 + (a - a0) / (a1 - a0) * (s1 - s0))
     for a, s in rows:
-        assert curve.size_at(a) <= s  # never worse than a point that is there
+        assert curve.size_at(a) <= s  # Never worse than a measured point.
         assert curve.accuracy_at(s) >= a
-    together = curve.size_at(asked)
-    np.testing.assert_array_equal(together, [curve.size_at(a) for a in asked])
-    known = np.sort(asked)[np.sort(asked) <= best[-1][0]]
-    assert (np.diff(curve.size_at(known)) >= 0).all()
+    single = [curve.size_at(a) for a in accuracies]
+    np.testing.assert_array_equal(curve.size_at(accuracies), single)
+    reached = np.sort(accuracies)[np.sort(accuracies) <= best[-1][0]]
+    assert (np.diff(curve.size_at(reached)) >= 0).all()
 
 
 @given(points, st.floats(0, 8))
 @settings(max_examples=60, deadline=None)
-def test_accuracy_at_undoes_size_at(rows, size):
+def test_accuracy_at_is_the_inverse_of_size_at(rows, size):
     curve = frontier(rows)
-    best = sorted(undominated(rows))
+    best = sorted(pareto_points(rows))
     accuracy = curve.accuracy_at(size)
     if size < best[0][1]:
         assert math.isnan(accuracy)
@@ -92,7 +93,7 @@ def test_accuracy_at_undoes_size_at(rows, size):
         assert curve.size_at(accuracy) == pytest.approx(size)
 
 
-def test_one_number_gives_one_number_and_many_an_array():
+def test_a_number_returns_a_number_and_a_list_an_array():
     curve = frontier([(0.5, 1.0), (1.0, 3.0)])
     assert curve.size_at(0.75) == 2.0
     assert type(curve.size_at(0.75)) is type(curve.accuracy_at(2.0)) is float
@@ -100,7 +101,7 @@ def test_one_number_gives_one_number_and_many_an_array():
     assert curve.accuracy_at(np.array([1.0, 2.0, 9.0])).tolist() == [0.5, 0.75, 1.0]
 
 
-def test_points_stay_as_they_were_measured():
+def test_points_are_copied_and_keep_their_order():
     accuracy = np.array([0.9, 0.5, 0.7])
     curve = Frontier(accuracy, [3.0, 1.0, 4.0], [0.1, 1.0, 0.5])
     accuracy[0] = 0.0
@@ -111,13 +112,13 @@ def test_points_stay_as_they_were_measured():
     assert frame["mean_size"].tolist() == [3.0, 1.0, 4.0]
 
 
-def test_repr_says_what_is_there():
+def test_repr():
     assert repr(frontier([(0.5, 1.0), (1.0, 3.0)])) == (
         "Frontier(some: 2 points over size, accuracy 0.5000 to 1.0000, mean size 1.000 to 3.000)"
     )
 
 
-def test_plot_draws_points_and_envelope_on_labelled_axes():
+def test_plot_shows_the_points_and_the_envelope():
     from matplotlib import pyplot as plt
 
     rows = [(0.5, 1.0), (0.25, 2.0), (1.0, 3.0)]
@@ -142,26 +143,27 @@ TRUE_SIZE = np.array([1.5, 2.5, 3.5, 5.5, 7.5])
 
 
 def draw(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hits and sizes of rows, some of which are hard, whose true curve is known."""
+    """Return hits and sizes of rows whose true curve is known."""
     hard = rng.random((rows, 1))
-    sizes = np.floor(TRUE_SIZE) + (hard < 0.5)  # half of the rows have one label more
+    sizes = np.floor(TRUE_SIZE) + (hard < 0.5)  # Half of the rows have one more label.
     return rng.random((rows, 1)) < TRUE_ACCURACY, sizes.astype(np.int64)
 
 
-def kept(hits, sizes, **options) -> Frontier:
+def with_rows(hits, sizes, **options) -> Frontier:
+    """Return the frontier of rows, which it keeps."""
     return Frontier(
         hits.mean(axis=0), sizes.mean(axis=0), range(hits.shape[1]), rows=(hits, sizes), **options
     )
 
 
-def test_the_band_covers_the_true_curve_as_often_as_it_says():
+def test_the_band_covers_the_true_curve_at_its_confidence_level():
     rng = np.random.default_rng(0)
-    asked = np.array([0.6, 0.75, 0.85, 0.9])
-    truth = np.interp(asked, TRUE_ACCURACY, TRUE_SIZE)
+    targets = np.array([0.6, 0.75, 0.85, 0.9])
+    truth = np.interp(targets, TRUE_ACCURACY, TRUE_SIZE)
     draws, level = 250, 0.8
-    covered = np.zeros(len(asked))
+    covered = np.zeros(len(targets))
     for _ in range(draws):
-        _, low, high = kept(*draw(rng, 300)).band(asked, level=level, resamples=150)
+        _, low, high = with_rows(*draw(rng, 300)).band(targets, level=level, resamples=150)
         covered += (low <= truth) & (truth <= high)
     error = 4 * math.sqrt(level * (1 - level) / draws)
     assert (covered / draws > level - error).all(), covered / draws
@@ -169,43 +171,43 @@ def test_the_band_covers_the_true_curve_as_often_as_it_says():
 
 
 def test_the_band_by_brute_force():
-    """Against curves made of rows drawn again one at a time, with the same seed."""
+    """Compare with the curves of bootstrap samples that are drawn with the same seed."""
     hits, sizes = draw(np.random.default_rng(1), 40)
-    asked, resamples = [0.6, 0.8, 0.9], 30
+    targets, resamples = [0.6, 0.8, 0.9], 30
     rng = np.random.default_rng(5)
     curves = []
     for _ in range(resamples):
-        again = rng.integers(40, size=40)
-        curves.append(kept(hits[again], sizes[again]).size_at(asked))
-    rising = np.sort(np.nan_to_num(curves, nan=np.inf), axis=0)
-    band = kept(hits, sizes).band(asked, level=0.8, resamples=resamples, seed=5)
-    np.testing.assert_array_equal(band.accuracy, asked)
-    np.testing.assert_allclose(band.low, rising[2])  # 0.1 · 29 = 2.9, rounded outwards
-    expected = np.where(np.isinf(rising[27]), np.nan, rising[27])
+        sample = rng.integers(40, size=40)
+        curves.append(with_rows(hits[sample], sizes[sample]).size_at(targets))
+    ascending = np.sort(np.nan_to_num(curves, nan=np.inf), axis=0)
+    band = with_rows(hits, sizes).band(targets, level=0.8, resamples=resamples, seed=5)
+    np.testing.assert_array_equal(band.accuracy, targets)
+    np.testing.assert_allclose(band.low, ascending[2])  # 0.1 · 29 = 2.9, rounded down.
+    expected = np.where(np.isinf(ascending[27]), np.nan, ascending[27])
     np.testing.assert_allclose(band.high, expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_band_brackets_the_curve_and_shrinks(seed):
     rng = np.random.default_rng(seed)
-    small, large = kept(*draw(rng, 1000)), kept(*draw(rng, 16_000))
-    asked = np.array([0.62, 0.76, 0.86])
+    small, large = with_rows(*draw(rng, 1000)), with_rows(*draw(rng, 16_000))
+    targets = np.array([0.62, 0.76, 0.86])
     widths = []
     for curve in (small, large):
-        accuracy, low, high = curve.band(asked, seed=seed)
-        np.testing.assert_array_equal(accuracy, asked)
-        assert (low <= curve.size_at(asked)).all()
-        assert (curve.size_at(asked) <= high).all()
+        accuracy, low, high = curve.band(targets, seed=seed)
+        np.testing.assert_array_equal(accuracy, targets)
+        assert (low <= curve.size_at(targets)).all()
+        assert (curve.size_at(targets) <= high).all()
         widths.append(high - low)
-        narrow = curve.band(asked, seed=seed, level=0.5)
+        narrow = curve.band(targets, seed=seed, level=0.5)
         assert (low <= narrow.low).all()
         assert (narrow.high <= high).all()
-    # Sixteen times the rows: a quarter of the width.
+    # Sixteen times as many rows have a band of a quarter of the width.
     assert ((widths[0] / widths[1] > 2.5) & (widths[0] / widths[1] < 6.5)).all()
 
 
-def test_the_seed_decides():
-    curve = kept(*draw(np.random.default_rng(2), 200))
+def test_the_band_depends_on_the_seed():
+    curve = with_rows(*draw(np.random.default_rng(2), 200))
     first, again, other = curve.band(), curve.band(), curve.band(seed=1)
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first.low, other.low)
@@ -215,12 +217,12 @@ def test_the_order_of_the_points_does_not_matter():
     hits, sizes = draw(np.random.default_rng(3), 100)
     order = [3, 0, 4, 2, 1]
     np.testing.assert_array_equal(
-        kept(hits, sizes).band(), kept(hits[:, order], sizes[:, order]).band()
+        with_rows(hits, sizes).band(), with_rows(hits[:, order], sizes[:, order]).band()
     )
 
 
 def test_blocks_do_not_change_the_band(monkeypatch):
-    curve = kept(*draw(np.random.default_rng(4), 90))
+    curve = with_rows(*draw(np.random.default_rng(4), 90))
     whole = curve.band(resamples=25)
     for elements in (1, 200, 1000):
 
@@ -232,68 +234,68 @@ def test_blocks_do_not_change_the_band(monkeypatch):
 
 
 def test_the_default_accuracies_span_the_envelope():
-    curve = kept(*draw(np.random.default_rng(5), 300))
+    curve = with_rows(*draw(np.random.default_rng(5), 300))
     accuracy, low, high = curve.band()
     assert accuracy.shape == low.shape == high.shape == (50,)
     assert (accuracy[0], accuracy[-1]) == (curve.accuracy[0], curve.accuracy[-1])
-    assert np.isnan(high[-1])  # half of the draws fall short of the last point's accuracy
+    assert np.isnan(high[-1])  # Half of the samples do not reach the last accuracy.
     assert not np.isnan(low).any()
     assert not np.isnan(high[:25]).any()
 
 
 def test_accuracies_that_are_not_reached_have_no_band():
     hits, sizes = draw(np.random.default_rng(6), 300)
-    curve = kept(hits, sizes)
-    # Not by the curve itself, though by almost half of the draws.
+    curve = with_rows(hits, sizes)
+    # The curve does not reach it, although almost half of the samples do.
     band = curve.band([0.7, curve.accuracy[-1] + 1e-6])
     assert np.isnan(band.low).tolist() == np.isnan(band.high).tolist() == [False, True]
 
 
-def test_rows_that_are_all_alike_leave_no_doubt():
+def test_equal_rows_have_a_band_of_no_width():
     hits, sizes = np.tile([[False, True]], (20, 1)), np.tile([[1, 3]], (20, 1))
-    accuracy, low, high = kept(hits, sizes).band(0.5)
+    accuracy, low, high = with_rows(hits, sizes).band(0.5)
     assert (accuracy.tolist(), low.tolist(), high.tolist()) == ([0.5], [2.0], [2.0])
-    one = kept(hits[:1], sizes[:1]).band([0.0, 0.25, 1.0], resamples=1)
+    one = with_rows(hits[:1], sizes[:1]).band([0.0, 0.25, 1.0], resamples=1)
     assert one.low.tolist() == one.high.tolist() == [1.0, 1.5, 3.0]
 
 
-def test_one_point():
+def test_the_band_of_one_point():
     rng = np.random.default_rng(7)
     hits, sizes = rng.random((80, 1)) < 0.8, rng.integers(1, 5, size=(80, 1))
-    curve = kept(hits, sizes)
+    curve = with_rows(hits, sizes)
     _, low, high = curve.band([0.1, curve.accuracy[0]])
-    # Any draw reaches the first: its size is the mean's.
+    # Every sample reaches the first accuracy.
     assert low[0] < curve.mean_size[0] < high[0]
     assert np.isnan(high[1])
 
 
 def test_the_envelope_keeps_its_rows():
     hits, sizes = draw(np.random.default_rng(8), 120)
-    wide = np.insert(sizes, 1, 90, axis=1)  # a point that is beaten by all that come after
-    curve = kept(np.insert(hits, 1, hits[:, 0], axis=1), wide)
+    wide = np.insert(sizes, 1, 90, axis=1)  # This point is dominated.
+    curve = with_rows(np.insert(hits, 1, hits[:, 0], axis=1), wide)
     envelope = curve.envelope()
     assert len(envelope) == 5
     np.testing.assert_array_equal(envelope.rows[0], hits)
     np.testing.assert_array_equal(envelope.rows[1], sizes)
-    np.testing.assert_array_equal(envelope.band(), kept(hits, sizes).band())
+    np.testing.assert_array_equal(envelope.band(), with_rows(hits, sizes).band())
     assert frontier([(0.5, 1.0)]).envelope().rows is None
 
 
-def test_rows_take_little_memory_and_are_the_frontiers_own():
+def test_rows_are_copied_in_types_that_need_little_memory():
     hits, sizes = draw(np.random.default_rng(9), 50)
-    curve = kept(hits, sizes)
+    curve = with_rows(hits, sizes)
     assert [part.dtype for part in curve.rows] == [np.bool_, np.int16]
     before = curve.band()
     hits[:], sizes[:] = False, 1
     np.testing.assert_array_equal(curve.band(), before)
-    assert kept(hits, sizes * 40_000).rows[1].dtype == np.int32
-    assert kept(hits, sizes / 2).rows[1].dtype == np.float32
+    assert with_rows(hits, sizes * 40_000).rows[1].dtype == np.int32
+    assert with_rows(hits, sizes / 2).rows[1].dtype == np.float32
 
 
 def test_plot_shades_the_band():
     from matplotlib import pyplot as plt
 
-    curve = kept(*draw(np.random.default_rng(10), 200), name="some")
+    curve = with_rows(*draw(np.random.default_rng(10), 200), name="some")
     axes = curve.plot(band=True, color="red")
     (shade,) = axes.collections
     (path,) = shade.get_paths()
@@ -302,7 +304,7 @@ def test_plot_shades_the_band():
     assert path.vertices[:, 0].min() == pytest.approx(low[inside].min())
     assert path.vertices[:, 0].max() == pytest.approx(np.nanmax(high))
     assert shade.get_facecolor()[0][:3].tolist() == [1.0, 0.0, 0.0]
-    assert axes.get_legend_handles_labels()[1] == ["some"]  # the band has no entry of its own
+    assert axes.get_legend_handles_labels()[1] == ["some"]  # The band has no entry.
     assert not curve.plot().collections
     plt.close("all")
 
@@ -315,7 +317,7 @@ def test_a_band_needs_rows():
         plain.band()
     with pytest.raises(ValueError, match="this Frontier has none"):
         plain.plot(band=True)
-    assert not plt.get_fignums()  # nothing half-drawn is left
+    assert not plt.get_fignums()  # No figure was created.
 
 
 @pytest.mark.parametrize(
@@ -327,9 +329,9 @@ def test_a_band_needs_rows():
         ({"accuracy": [0.5, 95]}, "an accuracy must be between 0 and 1; got [0.5, 95]"),
     ],
 )
-def test_bands_that_are_refused(options, message):
+def test_invalid_bands_raise(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        kept(*draw(np.random.default_rng(0), 20)).band(**options)
+        with_rows(*draw(np.random.default_rng(0), 20)).band(**options)
 
 
 @pytest.mark.parametrize(
@@ -344,12 +346,12 @@ def test_bands_that_are_refused(options, message):
         (np.empty((0, 2), bool), np.empty((0, 2)), "the means of the 0 rows"),
     ],
 )
-def test_rows_that_are_refused(hits, sizes, message):
+def test_invalid_rows_raise(hits, sizes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Frontier([0.0, 1.0], [1.0, 2.0], [1, 2], rows=(hits, sizes))
 
 
-def test_set_predictors_keep_their_rows():
+def test_the_frontier_of_a_predictor_has_rows():
     rng = np.random.default_rng(11)
     scores, y = rng.random((60, 5)), rng.integers(5, size=60)
     family = sl.TopK([1, 2, 5])
@@ -377,7 +379,7 @@ def test_set_predictors_keep_their_rows():
         (([[0.5]], [1.0], [1]), "got [[0.5]]"),
     ],
 )
-def test_points_that_are_refused(arguments, message):
+def test_invalid_points_raise(arguments, message):
     with pytest.raises(ValueError, match="Frontier") as error:
         Frontier(*arguments)
     assert message in str(error.value)

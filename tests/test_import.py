@@ -1,4 +1,4 @@
-"""`import shortlist` is light, and every name it offers is there."""
+"""`import shortlist` imports no heavy package, and every public name can be loaded."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ HEAVY = ["torch", "sklearn", "numpy", "pandas", "matplotlib", "scipy", "rich", "
 
 
 def run(code: str) -> object:
-    """What a fresh interpreter prints, as JSON."""
-    done = subprocess.run(
+    """Run code in a new interpreter, and return what it prints as JSON."""
+    result = subprocess.run(
         [sys.executable, "-c", f"import json, sys\n{code}"],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
-def test_the_import_alone_loads_nothing_heavy():
+def test_the_import_loads_no_heavy_package():
     code = f"import shortlist\nprint(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
     assert run(code) == []
 
 
-def test_looking_round_loads_nothing_heavy():
+def test_listing_the_names_loads_no_heavy_package():
     code = (
         "import shortlist\ndir(shortlist), shortlist.__version__, hasattr(shortlist, 'nothing')\n"
         f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
@@ -39,7 +39,7 @@ def test_looking_round_loads_nothing_heavy():
     assert run(code) == []
 
 
-def test_sets_need_no_scikit_learn_and_nothing_optional():
+def test_families_need_only_numpy_and_torch():
     code = (
         "import shortlist as sl\n"
         "sl.TopK([1]).hits([[0.1, 0.9]], [1])\n"
@@ -48,18 +48,18 @@ def test_sets_need_no_scikit_learn_and_nothing_optional():
     assert run(code) == ["torch", "numpy"]
 
 
-def test_every_name_resolves_in_any_order():
+def test_every_name_can_be_loaded():
     code = (
-        "import shortlist\nhomes = {}\n"
+        "import shortlist\nmodules = {}\n"
         "for name in reversed(shortlist.__all__):\n"
-        "    homes[name] = getattr(getattr(shortlist, name), '__module__', None)\n"
+        "    modules[name] = getattr(getattr(shortlist, name), '__module__', None)\n"
         "from shortlist import *\n"
-        "print(json.dumps([homes, all(name in globals() for name in shortlist.__all__)]))"
+        "print(json.dumps([modules, all(name in globals() for name in shortlist.__all__)]))"
     )
-    homes, starred = run(code)
-    assert sorted(homes) == sorted(shortlist.__all__)
-    assert starred
-    assert {home.split(".")[0] for home in homes.values() if home} == {"shortlist"}
+    modules, star_import = run(code)
+    assert sorted(modules) == sorted(shortlist.__all__)
+    assert star_import
+    assert {module.split(".")[0] for module in modules.values() if module} == {"shortlist"}
 
 
 def test_dir_lists_the_public_names_once():
@@ -67,7 +67,7 @@ def test_dir_lists_the_public_names_once():
     assert {"Ranking", "PredictionSets", "TopK", "Threshold", "metrics"} <= set(dir(shortlist))
 
 
-def test_a_name_that_is_not_there():
+def test_an_unknown_name_raises():
     with pytest.raises(AttributeError, match="module 'shortlist' has no attribute 'Topk'"):
         shortlist.Topk  # noqa: B018
 

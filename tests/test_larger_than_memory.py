@@ -1,4 +1,4 @@
-"""Score files that are mapped into memory: read block by block, never copied whole."""
+"""Memory-mapped scores are read by blocks, and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ files = [file for _, _, files in os.walk(tempfile.gettempdir()) for file in file
 print(peak[0] - start, len(files))
 """
 
-GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
-"""glibc keeps up to half as much again of what was freed, by chance; what is held is measured."""
+RELEASE_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+"""Settings of glibc, which otherwise keeps a random part of the memory that is freed."""
 
 
-def measured(program: str, folder: Path, name: str, **env: str) -> list[float]:
-    """The numbers that a program prints, run in a process of its own."""
+def run_and_measure(program: str, folder: Path, name: str, **env: str) -> list[float]:
+    """Run a program in its own process, and return the numbers that it prints."""
     command = [sys.executable, "-c", WATCH + program, str(folder), name]
-    where = {**os.environ, **GIVES_BACK, **env}
-    done = subprocess.run(command, capture_output=True, text=True, env=where)
-    assert done.returncode == 0, done.stderr
-    return [float(word) for word in done.stdout.split()]
+    environment = {**os.environ, **RELEASE_MEMORY, **env}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    return [float(word) for word in result.stdout.split()]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """400 MB of random scores, labels drawn from them, and 200 MB of features."""
+    """Write 400 MB of random scores, labels drawn from them, and 200 MB of features."""
     folder = tmp_path_factory.mktemp("large")
     generator = torch.Generator().manual_seed(0)
     shape = (100_000, 1000)
@@ -102,14 +102,14 @@ def folder(tmp_path_factory) -> Path:
 
 
 needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="no /proc to read memory in"
+    not Path("/proc/self/status").exists(), reason="memory is read from /proc"
 )
 
 
 @needs_proc
 @pytest.mark.parametrize("name", ["lac", "aps"])
 def test_a_mapped_file_is_not_read_into_memory(folder, name) -> None:
-    peak, accuracy = measured(PREDICT, folder, name)
+    peak, accuracy = run_and_measure(PREDICT, folder, name)
     assert peak < 250e6
     assert 0.88 < accuracy < 0.92
 
@@ -119,26 +119,26 @@ def test_a_mapped_file_is_not_read_into_memory(folder, name) -> None:
     "name", ["Shortlister", "CardinalitySelector", "CardinalityPath", "LinearClassifier"]
 )
 def test_a_fit_does_not_read_mapped_files_into_memory(folder, name, tmp_path) -> None:
-    """600 MB of files, half of which in memory would be too much already."""
-    peak, left = measured(FIT, folder, name, TMPDIR=str(tmp_path))
+    """The files have 600 MB, of which less than half is in memory at a time."""
+    peak, left = run_and_measure(FIT, folder, name, TMPDIR=str(tmp_path))
     assert peak < 300e6
-    assert left == 0  # temporary files (torch makes a folder of its own)
+    assert left == 0  # Temporary files. Torch creates a folder.
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-def test_rows_that_are_put_off_are_the_same_rows(monkeypatch) -> None:
+def test_lazy_rows_equal_copied_rows(monkeypatch) -> None:
     rng = np.random.default_rng(0)
     scores, y = rng.standard_normal((300, 9)), rng.integers(0, 9, 300)
     rows = rng.permutation(300)[:200]
-    now = Ranking.from_scores(scores)[rows]
+    copied = Ranking.from_scores(scores)[rows]
     model = sl.SplitConformal("aps", calibration=0.5).fit(scores, y)
     sets = model.predict_set(scores, accuracy=0.8)
     monkeypatch.setattr(out_of_core, "MAX_COPY_BYTES", 0)
-    later = Ranking.from_scores(scores)[rows]
-    assert isinstance(later._dense, out_of_core.RowView)
+    lazy = Ranking.from_scores(scores)[rows]
+    assert isinstance(lazy.dense, out_of_core.RowView)
     for part in (slice(None), slice(3, 90), np.arange(5, 60, 3), np.arange(200) % 3 == 0):
-        assert np.array_equal(later[part].labels, now[part].labels)
-        assert np.array_equal(later[part].scores, now[part].scores)
-        assert np.array_equal(later[part].rank(y[rows][part]), now[part].rank(y[rows][part]))
-    again = sl.SplitConformal("aps", calibration=0.5).fit(scores, y)
-    assert again.predict_set(scores, accuracy=0.8) == sets
+        assert np.array_equal(lazy[part].labels, copied[part].labels)
+        assert np.array_equal(lazy[part].scores, copied[part].scores)
+        assert np.array_equal(lazy[part].rank(y[rows][part]), copied[part].rank(y[rows][part]))
+    lazy_model = sl.SplitConformal("aps", calibration=0.5).fit(scores, y)
+    assert lazy_model.predict_set(scores, accuracy=0.8) == sets

@@ -1,7 +1,7 @@
-"""The layers of the design: a module imports its own row and the rows above, never in a cycle.
+"""A module imports only from its own layer and the layers above, without cycles.
 
-Every import counts, also those inside functions and under TYPE_CHECKING. One module is the
-exception: the mixins whose methods call the integrations.
+Every import counts, also inside functions and under TYPE_CHECKING. The only exception is the
+module of the mixins whose methods call the integrations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shortlist
 
 PACKAGE = Path(shortlist.__file__).parent
 
-ROWS: list[tuple[str, set[str]]] = [
+LAYERS: list[tuple[str, set[str]]] = [
     ("utilities", {"_utils", "_version"}),
     ("vocabulary", {"ranking", "guarantee", "sets", "families", "costs", "metrics", "frontier"}),
     ("losses", {"losses"}),
@@ -27,13 +27,13 @@ ROWS: list[tuple[str, set[str]]] = [
     ("files", {"io"}),
     ("integrations", {"onnx", "html_report", "ray", "cli"}),
 ]
-LAYER = {module: i for i, (_, modules) in enumerate(ROWS) for module in modules}
+LAYER_OF = {module: i for i, (_, modules) in enumerate(LAYERS) for module in modules}
 EXCEPTION = "_utils.integrations"
-"""The module that may import from any row, inside functions and under TYPE_CHECKING."""
+"""The module that may import from any layer, inside functions and under TYPE_CHECKING."""
 
 
 def modules_of(package: Path) -> dict[str, Path]:
-    """Return every module of a package by its dotted name; a package's own is the folder's."""
+    """Return the path of each module of a package, by its dotted name."""
     modules = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts
@@ -42,62 +42,66 @@ def modules_of(package: Path) -> dict[str, Path]:
 
 
 def imports_of(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
-    """Return the package's own modules that the module `name` imports anywhere in its code."""
+    """Return the modules of the package that the module `name` imports."""
     root = name.split(".")[0]
-    home = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    wanted: set[str] = set()
+    parent = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    imported: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    # The package offers its names lazily: what it imports for type checkers is not loaded.
+    # The package itself loads its names lazily: only type checkers see its imports.
     nodes = tree.body if name == root else ast.walk(tree)
     if name == f"{root}.{EXCEPTION}":
         nodes = [node for node in tree.body if not isinstance(node, ast.If)]
     for node in nodes:
         if isinstance(node, ast.Import):
-            wanted |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = home[: len(home) - node.level + 1] if node.level else []
+            base = parent[: len(parent) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            # `from package import x` loads the module x if there is one, else only the package.
+            # `from package import x` loads the module x if it exists, else only the package.
             inner = {f"{origin}.{alias.name}" for alias in node.names}
-            wanted |= inner & modules.keys()
+            imported |= inner & modules.keys()
             if not inner <= modules.keys() or origin != root:
-                wanted.add(origin)
-    # A module's package is loaded before it, wherever the module is imported from outside.
-    parents = {".".join(w.split(".")[:i]) for w in wanted for i in range(2, w.count(".") + 1)}
+                imported.add(origin)
+    # The package of an imported module is loaded too.
+    packages = {
+        ".".join(module.split(".")[:i])
+        for module in imported
+        for i in range(2, module.count(".") + 1)
+    }
     own = {".".join(name.split(".")[:i]) for i in range(1, name.count(".") + 1)}
-    return {w for w in (wanted | (parents - own)) & modules.keys() if w != name}
+    return ((imported | (packages - own)) & modules.keys()) - {name}
 
 
 def problems(package: Path) -> list[str]:
-    """Return what breaks the layers, as sentences."""
+    """Return the imports that violate the layers, as sentences."""
     root, modules = package.name, modules_of(package)
     graph = {name: imports_of(name, path, modules) for name, path in modules.items()}
     sentences = []
 
     def layer(name: str) -> int | None:
-        # The package itself offers every name, so importing it is importing the last row.
-        return len(ROWS) - 1 if name == root else LAYER.get(name.split(".")[1])
+        # The package itself gives access to every name, including those of the last layer.
+        return len(LAYERS) - 1 if name == root else LAYER_OF.get(name.split(".")[1])
 
     for name, targets in graph.items():
-        mine = layer(name)
-        if mine is None:
+        own_layer = layer(name)
+        if own_layer is None:
             sentences.append(
-                f"{name} is in no layer: add {name.split('.')[1]!r} to its row of ROWS in "
+                f"{name} is in no layer: add {name.split('.')[1]!r} to one of LAYERS in "
                 "tests/test_layers.py, and to the table of layers in CONTRIBUTING.md"
             )
             continue
         for target in sorted(targets):
-            theirs = layer(target)
-            if theirs is not None and theirs > mine:
+            target_layer = layer(target)
+            if target_layer is not None and target_layer > own_layer:
                 sentences.append(
-                    f"{name} ({ROWS[mine][0]}) imports {target} ({ROWS[theirs][0]}), "
-                    "which is a row below it"
+                    f"{name} ({LAYERS[own_layer][0]}) imports {target} "
+                    f"({LAYERS[target_layer][0]}), which is a lower layer"
                 )
-    return sentences + [f"a cycle of imports: {' -> '.join(cycle)}" for cycle in cycles(graph)]
+    return sentences + [f"import cycle: {' -> '.join(cycle)}" for cycle in cycles(graph)]
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return cycles of a graph, one for each edge that closes one in a depth-first walk."""
+    """Return one cycle of a graph for each edge that closes one in a depth-first search."""
     closed: list[list[str]] = []
     done: set[str] = set()
 
@@ -116,11 +120,11 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return closed
 
 
-def test_the_layers_hold():
+def test_imports_respect_the_layers():
     assert problems(PACKAGE) == []
 
 
-def test_the_checker_reads_the_real_imports():
+def test_imports_are_read_from_the_code():
     modules = modules_of(PACKAGE)
     assert len(modules) > 15
     name = "shortlist.sets.prediction_sets"
@@ -131,12 +135,12 @@ def test_the_checker_reads_the_real_imports():
     }
 
 
-def test_every_module_is_in_one_row():
-    named = [module for _, modules in ROWS for module in modules]
-    assert len(named) == len(set(named))
+def test_every_module_is_in_one_layer():
+    names = [module for _, modules in LAYERS for module in modules]
+    assert len(names) == len(set(names))
 
 
-# The checker itself is checked on small packages.
+# The functions above are tested on small packages.
 
 
 def write(tmp_path: Path, files: dict[str, str]) -> Path:
@@ -169,7 +173,7 @@ GOOD = {
 }
 
 
-def test_a_package_in_order_passes(tmp_path):
+def test_a_valid_package_has_no_problems(tmp_path):
     assert problems(write(tmp_path, GOOD)) == []
 
 
@@ -188,22 +192,22 @@ def test_a_package_in_order_passes(tmp_path):
         "if TYPE_CHECKING:\n    import shortlist.cli",
     ],
 )
-def test_an_import_from_a_row_below_is_found(tmp_path, line):
-    found = problems(write(tmp_path, GOOD | {"ranking.py": line + "\n"}))
-    wanted = "ranking (vocabulary) imports shortlist.cli (integrations)"
-    assert len([p for p in found if wanted in p]) == 1
+def test_an_import_from_a_lower_layer_is_a_problem(tmp_path, line):
+    sentences = problems(write(tmp_path, GOOD | {"ranking.py": line + "\n"}))
+    expected = "ranking (vocabulary) imports shortlist.cli (integrations)"
+    assert len([sentence for sentence in sentences if expected in sentence]) == 1
 
 
-def test_the_exception_covers_functions_alone(tmp_path):
+def test_the_exception_covers_only_functions(tmp_path):
     line = "from shortlist.cli import main\n"
-    found = problems(write(tmp_path, GOOD | {"_utils/integrations.py": line}))
-    assert "integrations (utilities) imports shortlist.cli (integrations)" in found[0]
+    sentences = problems(write(tmp_path, GOOD | {"_utils/integrations.py": line}))
+    assert "integrations (utilities) imports shortlist.cli (integrations)" in sentences[0]
 
 
-def test_the_package_itself_offers_every_layer(tmp_path):
+def test_the_package_itself_is_in_the_last_layer(tmp_path):
     for line in ("import shortlist as sl\n", "from shortlist import TopK\n"):
-        found = problems(write(tmp_path, GOOD | {"ranking.py": line}))
-        assert "ranking (vocabulary) imports shortlist (integrations)" in found[0]
+        sentences = problems(write(tmp_path, GOOD | {"ranking.py": line}))
+        assert "ranking (vocabulary) imports shortlist (integrations)" in sentences[0]
 
 
 @pytest.mark.parametrize(
@@ -229,12 +233,12 @@ def test_the_package_itself_offers_every_layer(tmp_path):
     ],
     ids=["two modules", "inside a package", "through a package"],
 )
-def test_a_cycle_inside_a_row_is_found(tmp_path, files, cycle):
-    assert problems(write(tmp_path, GOOD | files)) == [f"a cycle of imports: {cycle}"]
+def test_a_cycle_inside_a_layer_is_a_problem(tmp_path, files, cycle):
+    assert problems(write(tmp_path, GOOD | files)) == [f"import cycle: {cycle}"]
 
 
-def test_a_module_without_a_row_is_found_and_told_where_to_go(tmp_path):
-    (found,) = problems(write(tmp_path, GOOD | {"magic.py": ""}))
-    assert "shortlist.magic is in no layer" in found
-    assert "'magic'" in found
-    assert "tests/test_layers.py" in found
+def test_a_module_without_a_layer_is_a_problem(tmp_path):
+    (sentence,) = problems(write(tmp_path, GOOD | {"magic.py": ""}))
+    assert "shortlist.magic is in no layer" in sentence
+    assert "'magic'" in sentence
+    assert "tests/test_layers.py" in sentence

@@ -1,4 +1,4 @@
-"""How good sets are, against a loop over rows."""
+"""Metrics against loops over rows."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ COSTS = {
 
 
 def brute_terms(lists, y, cost, weight) -> tuple[float, float]:
+    """Return the two terms of the target loss."""
     misses = [0 if label in row else 1 for row, label in zip(lists, y, strict=True)]
     sizes = [weight * cost(len(row)) for row in lists]
     return sum(misses) / len(lists), sum(sizes) / len(lists)
@@ -58,7 +59,7 @@ def test_the_loss_is_log_cost_by_default():
     )
 
 
-def test_lambda_zero_is_the_error_alone():
+def test_with_lambda_zero_the_loss_is_the_error():
     sets = PredictionSets.from_lists([[0, 1], [1], [2]], n_classes=4)
     assert metrics.loss_terms(sets, [0, 0, 0], cost_weight=0) == (pytest.approx(2 / 3), 0.0)
 
@@ -80,9 +81,9 @@ def test_numpy_torch_and_names_agree():
     assert values[0] == values[1] == values[2] > 0
 
 
-def test_no_rows_have_no_loss():
-    none = PredictionSets.from_lists([], n_classes=3)
-    assert math.isnan(metrics.cardinality_loss(none, [], cost_weight=0.5))
+def test_the_loss_of_no_rows_is_nan():
+    empty = PredictionSets.from_lists([], n_classes=3)
+    assert math.isnan(metrics.cardinality_loss(empty, [], cost_weight=0.5))
 
 
 @pytest.mark.parametrize(
@@ -96,15 +97,15 @@ def test_no_rows_have_no_loss():
         ({"cost_weight": 1, "cost": {1: 1.0}}, "no entry for size 2"),
     ],
 )
-def test_weights_and_costs_that_are_refused(options, message):
+def test_invalid_weights_and_costs_raise(options, message):
     sets = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
-    for ask in (metrics.loss_terms, metrics.cardinality_loss):
+    for metric in (metrics.loss_terms, metrics.cardinality_loss):
         with pytest.raises(ValueError, match="cost") as error:
-            ask(sets, [0, 0], **options)
+            metric(sets, [0, 0], **options)
         assert message in str(error.value)
 
 
-def test_labels_that_are_refused():
+def test_invalid_labels_raise():
     sets = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
     for y, message in [
         ([0], "y has 1 labels"),
@@ -117,10 +118,11 @@ def test_labels_that_are_refused():
             metrics.cardinality_loss(sets, y, cost_weight=0.1)
 
 
-# Beyond the averages
+# Strata and classes
 
 
 def brute_violation(lists, y, accuracy, bins, min_rows) -> float:
+    """Return the largest gap of a stratum with enough rows."""
     gaps = []
     for low, high in zip([-1, *bins], [*bins, math.inf], strict=True):
         inside = [
@@ -153,6 +155,7 @@ def test_the_violation_by_brute_force_in_any_order(rows, accuracy, bins, min_row
 
 
 def sets_of_sizes(sizes, n_classes=200) -> PredictionSets:
+    """Return sets of the first labels."""
     return PredictionSets.from_lists([range(size) for size in sizes], n_classes=n_classes)
 
 
@@ -161,15 +164,14 @@ def sets_of_sizes(sizes, n_classes=200) -> PredictionSets:
     [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (10, 2), (11, 3), (100, 3), (101, 4), (199, 4)],
 )
 def test_the_strata_are_those_of_the_paper(size, stratum):
-    """A set that misses, beside three of another size that do not: they are averaged only if both
-    sizes are of one stratum."""
-    for other, there in enumerate([1, 3, 10, 100, 150]):
-        sets = sets_of_sizes([size, there, there, there])
+    """A miss is averaged with three hits of another size only in the same stratum."""
+    for other, other_size in enumerate([1, 3, 10, 100, 150]):
+        sets = sets_of_sizes([size, other_size, other_size, other_size])
         got = metrics.size_stratified_violation(sets, [199, 0, 0, 0], 0.75, min_rows=1)
         assert got == (0.0 if other == stratum else 0.75)
 
 
-def test_strata_of_few_rows_are_left_out():
+def test_strata_with_few_rows_are_ignored():
     sets, y = sets_of_sizes([1] * 30 + [5] * 29), [0] * 27 + [199] * 32
     assert metrics.size_stratified_violation(sets, y, 0.9) == pytest.approx(0)
     assert metrics.size_stratified_violation(sets, y, 0.9, min_rows=29) == pytest.approx(0.9)
@@ -192,7 +194,7 @@ def test_a_surplus_counts_as_much_as_a_shortfall():
         ({"y": [0]}, "y has 1 labels"),
     ],
 )
-def test_strata_that_are_refused(options, message):
+def test_invalid_strata_raise(options, message):
     arguments = {"y": [0, 0], "accuracy": 0.9} | options
     with pytest.raises(ValueError, match=re.escape(message)):
         metrics.size_stratified_violation(sets_of_sizes([1, 2]), **arguments)
@@ -206,15 +208,15 @@ def test_accuracy_by_class_by_brute_force_in_any_order(rows, random):
     got = metrics.class_accuracy(sets, y)
     assert got.shape == (6,)
     for label in range(6):
-        held = [label in row for row, right in zip(lists, y, strict=True) if right == label]
-        assert got[label] == pytest.approx(sum(held) / len(held) if held else math.nan, nan_ok=True)
+        hits = [label in row for row, true in zip(lists, y, strict=True) if true == label]
+        assert got[label] == pytest.approx(sum(hits) / len(hits) if hits else math.nan, nan_ok=True)
     order = random.sample(range(len(y)), len(y))
     np.testing.assert_array_equal(metrics.class_accuracy(sets[order], [y[i] for i in order]), got)
     weights = np.bincount(y, minlength=6) / len(y)
     assert np.nansum(got * weights) == pytest.approx(metrics.accuracy(sets, y))
 
 
-def test_accuracy_by_class_goes_with_the_classes():
+def test_accuracy_by_class_is_in_the_order_of_the_classes():
     names = np.array(["b", "a", "c"])
     ranking = Ranking.from_scores(torch.eye(3), classes=names)
     sets = PredictionSets.from_ranking(ranking, torch.tensor([1, 1, 1]))
@@ -227,14 +229,14 @@ def test_accuracy_by_class_goes_with_the_classes():
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_the_share_of_single_labels(sizes):
+def test_the_share_of_sets_with_one_label(sizes):
     got = metrics.single_share(sets_of_sizes(sizes, 5))
     assert got == pytest.approx(sizes.count(1) / len(sizes))
     assert metrics.single_share(sets_of_sizes(sorted(sizes), 5)) == got
 
 
-def test_no_rows_have_no_shares():
-    none = PredictionSets.from_lists([], n_classes=3)
-    assert math.isnan(metrics.single_share(none))
-    assert math.isnan(metrics.size_stratified_violation(none, [], 0.9))
-    assert np.isnan(metrics.class_accuracy(none, [])).tolist() == [True] * 3
+def test_metrics_of_no_rows_are_nan():
+    empty = PredictionSets.from_lists([], n_classes=3)
+    assert math.isnan(metrics.single_share(empty))
+    assert math.isnan(metrics.size_stratified_violation(empty, [], 0.9))
+    assert np.isnan(metrics.class_accuracy(empty, [])).tolist() == [True] * 3

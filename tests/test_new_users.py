@@ -1,4 +1,4 @@
-"""What a new user stumbles on, each with the answer that they should get."""
+"""Mistakes and questions of new users, with the result or the message that they should get."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ import shortlist as sl
 
 RNG = np.random.default_rng(0)
 SCORES = 3 * RNG.normal(size=(300, 5))
-NAMES = list("edcba")  # not in sorted order
+NAMES = list("edcba")  # Not in sorted order.
 Y = SCORES.argmax(axis=1)
 X = RNG.normal(size=(300, 4)) + Y[:, None]
 
 
 def selector(**parameters: object) -> sl.CardinalitySelector:
+    """Return a selector that is trained quickly."""
     return sl.CardinalitySelector(inputs="scores", max_epochs=5, **parameters)  # type: ignore[arg-type]
 
 
-def test_a_frames_columns_are_the_classes() -> None:
+def test_the_columns_of_a_data_frame_are_the_classes() -> None:
     frame, labels = pd.DataFrame(SCORES, columns=NAMES), np.array(NAMES)[Y]
     model = selector().fit(frame, labels)
     assert model.classes_.tolist() == NAMES
-    assert model.predict_set(frame).accuracy(labels) == 1.0  # the scores are perfect
-    assert model.predict_set(frame[sorted(NAMES)]).accuracy(labels) == 1.0  # in any order
-    assert selector().fit(frame, Y).classes_.tolist() == [0, 1, 2, 3, 4]  # integers count columns
+    assert model.predict_set(frame).accuracy(labels) == 1.0  # The scores are perfect.
+    assert model.predict_set(frame[sorted(NAMES)]).accuracy(labels) == 1.0  # Columns in any order.
+    assert selector().fit(frame, Y).classes_.tolist() == [0, 1, 2, 3, 4]  # Integers index columns.
     with pytest.raises(ValueError, match=r"'gnu' is not one of the 5 classes: 'e'"):
         selector().fit(frame, ["gnu"] * 300)
 
 
-def test_a_loss_of_another_kind_is_refused() -> None:
+def test_a_loss_that_is_not_cost_sensitive_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"CrossEntropyLoss.*prefers the set that costs more"):
         selector(loss=torch.nn.CrossEntropyLoss()).fit(SCORES, Y)
     with pytest.raises(ValueError, match=r"CompSumLoss.*takes \(scores, costs\)"):
@@ -77,24 +78,23 @@ def test_a_loss_of_another_kind_is_refused() -> None:
         (lambda: sl.Frontier([0.5], [1.0], [1]).size_at(95), "between 0 and 1; got 95"),
     ],
 )
-def test_messages(fit: object, message: str) -> None:
+def test_error_messages(fit: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit()  # type: ignore[operator]
 
 
-def test_classifiers_that_take_missing_values_get_sets_too() -> None:
-    both = sl.CardinalitySelector(inputs="both", max_epochs=3)
-    gaps = X.copy()
-    gaps[::7, 1] = np.nan
+def test_features_may_have_missing_values_if_the_classifier_accepts_them() -> None:
+    method = sl.CardinalitySelector(inputs="both", max_epochs=3)
+    incomplete = X.copy()
+    incomplete[::7, 1] = np.nan
     for classifier in (
         RandomForestClassifier(10, random_state=0),
         make_pipeline(SimpleImputer(), LogisticRegression(max_iter=1000)),
     ):
-        model = sl.ShortlistClassifier(classifier, method=both).fit(X, Y)
-        # A missing value counts as its column's mean: the selector sees an ordinary row.
-        filled = np.where(np.isnan(gaps), X.mean(axis=0), gaps)
-        scores = model.predict_proba(gaps)
-        assert model.predict_set(gaps) == model.method_.predict_set(scores, filled)
-        assert (
-            len(sl.ShortlistClassifier(classifier, method=both).fit(gaps, Y).predict_set(X)) == 300
-        )
+        model = sl.ShortlistClassifier(classifier, method=method).fit(X, Y)
+        # The selector gets the mean of the column for a missing value.
+        filled = np.where(np.isnan(incomplete), X.mean(axis=0), incomplete)
+        scores = model.predict_proba(incomplete)
+        assert model.predict_set(incomplete) == model.method_.predict_set(scores, filled)
+        model = sl.ShortlistClassifier(classifier, method=method).fit(incomplete, Y)
+        assert len(model.predict_set(X)) == 300

@@ -1,4 +1,4 @@
-"""Prediction sets: ragged, compact, and speaking the user's own classes."""
+"""Prediction sets: their views, memory, slices, equality, and errors for invalid input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def animals() -> PredictionSets:
     return PredictionSets.from_lists(LISTS, classes=ANIMALS, guarantee="at least 90%")
 
 
-def ragged(n: int) -> st.SearchStrategy[list[list[int]]]:
+def label_lists(n: int) -> st.SearchStrategy[list[list[int]]]:
     row = st.lists(st.integers(0, n - 1), unique=True, max_size=n)
     return st.lists(row, min_size=1, max_size=8)
 
 
-# What they say
+# Views
 
 
 def test_sizes_labels_mask_iteration(animals):
@@ -51,18 +51,18 @@ def test_contains_and_accuracy(animals):
     assert animals.accuracy(y) == 3 / 5
 
 
-@given(ragged(6), st.data())
+@given(label_lists(6), st.data())
 @settings(max_examples=50, deadline=None)
-def test_every_view_tells_the_same(lists, data):
+def test_all_views_agree(lists, data):
     y = data.draw(st.lists(st.integers(0, 5), min_size=len(lists), max_size=len(lists)))
     sets = PredictionSets.from_lists(lists, n_classes=6)
-    held = [label in row for label, row in zip(y, lists, strict=True)]
+    hits = [label in row for label, row in zip(y, lists, strict=True)]
     assert sets.labels() == lists
     assert sets.sizes.tolist() == [len(row) for row in lists]
-    assert sets.contains(y).tolist() == held
-    assert sets.accuracy(y) == pytest.approx(sum(held) / len(held))
+    assert sets.contains(y).tolist() == hits
+    assert sets.accuracy(y) == pytest.approx(sum(hits) / len(hits))
     assert sets.mask().sum(axis=1).tolist() == sets.sizes.tolist()
-    assert sets.mask()[np.arange(len(y)), y].tolist() == held
+    assert sets.mask()[np.arange(len(y)), y].tolist() == hits
     assert np.array_equal(np.split(sets.indices, np.cumsum(sets.sizes)[:-1])[0], lists[0])
 
 
@@ -73,7 +73,7 @@ def test_to_frame(animals):
     assert frame["labels"].tolist() == LISTS
 
 
-def test_repr_can_be_read(animals):
+def test_repr(animals):
     assert repr(animals) == (
         "PredictionSets: 5 rows, 4 classes, mean size 1.6, sizes 0 to 4 (at least 90%)\n"
         "  [0] cat\n  [1] dog, cat\n  [2] (empty)\n  [3] fox, eel, dog, cat\n  [4] eel"
@@ -108,7 +108,7 @@ def test_prefixes_of_a_tied_ranking(dtype, sorted_before):
     assert np.array_equal(sets.contains(y), ranking.rank(y) < sizes)
 
 
-def test_prefixes_of_candidates_are_named():
+def test_prefixes_of_named_candidates():
     ranking = Ranking.from_candidates(
         [["fox", "cat"], ["eel"]], [[0.5, 0.25], [1.0]], classes=ANIMALS
     )
@@ -117,7 +117,7 @@ def test_prefixes_of_candidates_are_named():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"),
+    ("sizes", "message"),
     [
         ([1, 2], "row 1 lists only 1"),
         ([3, 1], "a set of 3 labels is requested, but only 2 labels of a row are ranked"),
@@ -129,44 +129,44 @@ def test_prefixes_of_candidates_are_named():
         ([[1, 1]], "got shape (1, 2)"),
     ],
 )
-def test_sizes_that_a_ranking_cannot_give(sizes, said):
+def test_invalid_sizes_raise(sizes, message):
     ranking = Ranking.from_candidates([[3, 0], [2]], [[0.5, 0.25], [1.0]], n_classes=4)
     with pytest.raises(ValueError, match=r"sizes?|set") as error:
         PredictionSets.from_ranking(ranking, sizes)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-# Compact
+# Memory
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_fifty_thousand_short_sets_of_a_thousand_classes_take_under_two_megabytes(kind):
+@pytest.mark.parametrize("array_type", ["numpy", "torch"])
+def test_fifty_thousand_sets_take_less_than_two_megabytes(array_type):
     rng = np.random.default_rng(0)
     scores = rng.random((50_000, 1000), dtype=np.float32)
     sizes = np.resize([1, 2, 3, 2], 50_000)
-    ranking = Ranking.from_scores(scores if kind == "numpy" else torch.from_numpy(scores))
+    ranking = Ranking.from_scores(scores if array_type == "numpy" else torch.from_numpy(scores))
     sets = PredictionSets.from_ranking(ranking, sizes)
     assert sets.mean_size == 2
     assert sets.nbytes < 2e6
-    held = [*vars(sets).values(), *sets._stored]
-    tensors = [v for v in held if isinstance(v, torch.Tensor)]
+    values = [*vars(sets).values(), *sets._stored]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
     assert sum(t.untyped_storage().nbytes() for t in tensors) == sets.nbytes
     assert len(pickle.dumps(sets)) < 2e6
-    rest = [v for v in vars(sets).values() if not isinstance(v, torch.Tensor)]
-    assert sum(map(sys.getsizeof, rest)) < 1000
+    others = [value for value in vars(sets).values() if not isinstance(value, torch.Tensor)]
+    assert sum(map(sys.getsizeof, others)) < 1000
     part = sets[:10]
     assert sum(t.untyped_storage().nbytes() for t in (part._flat, part._ends)) == part.nbytes < 500
 
 
 @pytest.mark.parametrize("n", [2**15 - 1, 2**15, 2**15 + 1, 2**16 + 1])
-def test_many_classes_keep_their_numbers(n):
+def test_label_indices_of_many_classes_do_not_overflow(n):
     lists = [[n - 1, 0], [n // 2]]
     sets = PredictionSets.from_lists(lists, n_classes=n)
     assert sets.labels() == lists
     assert sets.contains([n - 1, n - 1]).tolist() == [True, False]
 
 
-def test_sets_do_not_hold_on_to_the_scores():
+def test_sets_do_not_share_memory_with_the_scores():
     scores = torch.rand(50, 300)
     sets = PredictionSets.from_ranking(Ranking.from_scores(scores), [2] * 50)
     before = sets.labels()
@@ -197,16 +197,16 @@ def test_sets_do_not_hold_on_to_the_scores():
     ],
     ids=str,
 )
-def test_slicing_is_slicing_the_lists(animals, rows):
+def test_indexing_selects_rows(animals, rows):
     index = rows if isinstance(rows, slice) else np.asarray(rows)
     if not isinstance(rows, slice) and not len(rows):
         index = index.astype(int)
-    picked = np.arange(5)[index].tolist()
+    selected = np.arange(5)[index].tolist()
     part = animals[rows]
     assert isinstance(part, PredictionSets)
-    assert part.labels() == [LISTS[i] for i in picked]
+    assert part.labels() == [LISTS[i] for i in selected]
     assert str(part.guarantee) == str(animals.guarantee)
-    assert part.mask().tolist() == animals.mask()[picked].tolist()
+    assert part.mask().tolist() == animals.mask()[selected].tolist()
 
 
 @pytest.mark.parametrize("at", [0, 2, 4, -1, -5, np.int64(3)])
@@ -215,19 +215,19 @@ def test_one_row_is_a_list(animals, at):
 
 
 @pytest.mark.parametrize("at", [5, -6, [5], [True], 1.5, "cat"])
-def test_rows_that_are_not_there(animals, at):
+def test_invalid_rows_raise(animals, at):
     with pytest.raises((IndexError, ValueError), match="row"):
         animals[at]
 
 
 def test_no_rows():
-    none = PredictionSets.from_lists([], n_classes=3)
-    assert len(none) == 0
-    assert none.labels() == list(none) == []
-    assert none.mask().shape == (0, 3)
-    assert none.contains([]).tolist() == []
-    assert np.isnan(none.mean_size)
-    assert np.isnan(none.accuracy([]))
+    empty = PredictionSets.from_lists([], n_classes=3)
+    assert len(empty) == 0
+    assert empty.labels() == list(empty) == []
+    assert empty.mask().shape == (0, 3)
+    assert empty.contains([]).tolist() == []
+    assert np.isnan(empty.mean_size)
+    assert np.isnan(empty.accuracy([]))
 
 
 def test_empty_sets():
@@ -248,37 +248,37 @@ def test_equality(animals):
     assert same != PredictionSets.from_lists(LISTS, classes=[*ANIMALS, "gnu"])
     assert same != PredictionSets.from_lists(LISTS, classes=["cat", "dog", "fox", "eel"])
     assert same != LISTS
-    # the same flat labels, cut at other places
-    cut = [PredictionSets.from_lists(rows, n_classes=3) for rows in ([[0], [1, 2]], [[0, 1], [2]])]
-    assert cut[0] != cut[1]
+    # The same labels in all, in other sets.
+    first = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
+    assert first != PredictionSets.from_lists([[0, 1], [2]], n_classes=3)
     with pytest.raises(TypeError, match="unhashable"):
         hash(same)
 
 
-def test_torch_in_torch_out():
+def test_results_have_the_array_type_of_the_scores():
     scores = np.random.default_rng(0).random((6, 5))
     sizes, y = [1, 2, 3, 0, 5, 1], [0, 1, 2, 3, 4, 0]
-    plain = PredictionSets.from_ranking(Ranking.from_scores(scores), sizes)
-    torched = PredictionSets.from_ranking(Ranking.from_scores(torch.from_numpy(scores)), sizes)
+    sets = PredictionSets.from_ranking(Ranking.from_scores(scores), sizes)
+    torch_sets = PredictionSets.from_ranking(Ranking.from_scores(torch.from_numpy(scores)), sizes)
     for a, b in [
-        (plain.sizes, torched.sizes),
-        (plain.mask(), torched.mask()),
-        (plain.indices, torched.indices),
-        (plain.contains(y), torched.contains(torch.tensor(y))),
-        (plain[1:3].sizes, torched[torch.tensor([1, 2])].sizes),
+        (sets.sizes, torch_sets.sizes),
+        (sets.mask(), torch_sets.mask()),
+        (sets.indices, torch_sets.indices),
+        (sets.contains(y), torch_sets.contains(torch.tensor(y))),
+        (sets[1:3].sizes, torch_sets[torch.tensor([1, 2])].sizes),
     ]:
         assert isinstance(a, np.ndarray)
         assert isinstance(b, torch.Tensor)
         assert a.tolist() == b.tolist()
-    assert plain == torched
-    assert torched.accuracy(torch.tensor(y)) == plain.accuracy(y)
+    assert sets == torch_sets
+    assert torch_sets.accuracy(torch.tensor(y)) == sets.accuracy(y)
 
 
-# Bad input
+# Invalid input
 
 
 @pytest.mark.parametrize(
-    ("y", "said"),
+    ("y", "message"),
     [
         (["cat", "dog", "gnu", "cat", "cat"], "y[2] = 'gnu' is not one of the 4 classes: 'cat'"),
         (np.array(["gnu"] * 5, dtype=object), "y[0] = 'gnu' is not one of the 4 classes"),
@@ -287,17 +287,21 @@ def test_torch_in_torch_out():
         ([0.0] * 5, "y holds floats (first: 0.0"),
     ],
 )
-def test_labels_never_seen(animals, y, said):
-    for ask in (animals.contains, animals.accuracy):
+def test_invalid_labels_raise(animals, y, message):
+    for method in (animals.contains, animals.accuracy):
         with pytest.raises(ValueError, match="y") as error:
-            ask(y)
-        assert said in str(error.value)
+            method(y)
+        assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("lists", "options", "said"),
+    ("lists", "options", "message"),
     [
-        ([[0], [1, 3]], {"n_classes": 3}, "row 1 contains 3, which is not one of the classes 0 to 2"),
+        (
+            [[0], [1, 3]],
+            {"n_classes": 3},
+            "row 1 contains 3, which is not one of the classes 0 to 2",
+        ),
         ([[], [-1]], {"n_classes": 3}, "row 1 contains -1"),
         (
             [[], ["cat", "gnu"]],
@@ -314,7 +318,7 @@ def test_labels_never_seen(animals, y, said):
         ([[0]], {"n_classes": 3, "classes": ANIMALS}, "classes has 4 names, but there are 3"),
     ],
 )
-def test_lists_that_are_refused(lists, options, said):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+def test_invalid_lists_raise(lists, options, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (The messages differ.)
         PredictionSets.from_lists(lists, **options)
-    assert said in str(error.value)
+    assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""One object, several threads: each gets what one thread alone would get."""
+"""Objects that several threads share give each thread the result of a single thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 import shortlist as sl
 from shortlist._utils.arrays import to_tensor
-from shortlist.conformal.unsorted_levels import UnsortedLevels
+from shortlist.conformal.levels import UnsortedLevels
 
 DATA = sl.datasets.gaussian(1500, 0.5, n_classes=20, dimension=6)
 FIT, NEW = DATA.split(900, 600)
@@ -27,58 +27,60 @@ THREADS = 6
 
 @pytest.fixture(autouse=True)
 def _frequent_switches() -> Iterator[None]:
+    """Switch between threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def run_in_threads(*works: Callable[[], object]) -> list[object]:
-    """Run all works at once."""
-    start = threading.Barrier(len(works))
+def run_in_threads(*functions: Callable[[], object]) -> list[object]:
+    """Call all functions at the same time, each in its own thread."""
+    start = threading.Barrier(len(functions))
 
-    def begin(work: Callable[[], object]) -> object:
+    def call(function: Callable[[], object]) -> object:
         start.wait()
-        return work()
+        return function()
 
-    with ThreadPoolExecutor(len(works)) as pool:
-        return [done.result() for done in [pool.submit(begin, work) for work in works]]
+    with ThreadPoolExecutor(len(functions)) as pool:
+        futures = [pool.submit(call, function) for function in functions]
+        return [future.result() for future in futures]
 
 
-def test_sets_that_are_cut_when_they_are_first_used():
+def test_sets_that_share_labels_are_read_by_several_threads():
     model = sl.SplitConformal("lac").fit(FIT.posterior, FIT.y)
 
-    def predicted() -> list[sl.PredictionSets]:
+    def predict() -> list[sl.PredictionSets]:
         return list(model.predict_sets(NEW.posterior, accuracies=LEVELS))
 
-    expected = [sets.labels() for sets in predicted()]
+    expected = [sets.labels() for sets in predict()]
     for _ in range(8):
-        for sets, right in zip(predicted(), expected, strict=True):
+        for sets, labels in zip(predict(), expected, strict=True):
             results = run_in_threads(*[sets.labels] * THREADS)
-            assert all(result == right for result in results)
+            assert all(result == labels for result in results)
 
 
-def test_sets_that_are_still_to_be_cut_can_be_copied():
+def test_sets_that_share_labels_can_be_copied():
     model = sl.SplitConformal("lac").fit(FIT.posterior, FIT.y)
-    uncut, right = (model.predict_sets(NEW.posterior, accuracies=LEVELS) for _ in range(2))
-    for ways in (copy.copy, copy.deepcopy, lambda sets: pickle.loads(pickle.dumps(sets))):
-        assert ways(uncut[0]).labels() == right[0].labels()
+    sets, expected = (model.predict_sets(NEW.posterior, accuracies=LEVELS) for _ in range(2))
+    for duplicate in (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        assert duplicate(sets[0]).labels() == expected[0].labels()
 
 
-def test_a_ranking_that_is_top_to_several_depths_at_once():
+def test_a_ranking_is_sorted_to_several_depths_by_several_threads():
     scores = NEW.posterior.astype(np.float64)
-    whole = sl.Ranking.from_scores(scores).top(20)
+    expected = sl.Ranking.from_scores(scores).top(20)
     for _ in range(30):
         ranking = sl.Ranking.from_scores(scores)
         depths = (3, 20, 5, 12, 1, 8)
         results = run_in_threads(*(lambda d=d: ranking.top(d) for d in depths))  # noqa: B023
         for depth, (labels, values) in zip(depths, results, strict=True):
-            assert torch.equal(labels, whole[0][:, :depth])
-            assert torch.equal(values, whole[1][:, :depth])
+            assert torch.equal(labels, expected[0][:, :depth])
+            assert torch.equal(values, expected[1][:, :depth])
 
 
-def test_a_shallow_listing_does_not_take_the_place_of_a_deep_one(monkeypatch):
-    """While one thread lists three labels, another lists all of them, and then reads them."""
+def test_a_shallow_ranking_does_not_replace_a_deeper_one_in_the_cache(monkeypatch):
+    """While one thread ranks three labels, another one ranks all of them."""
     ranking = sl.Ranking.from_scores(NEW.posterior)
     top_block = sl.Ranking._top_block
 
@@ -91,12 +93,11 @@ def test_a_shallow_listing_does_not_take_the_place_of_a_deep_one(monkeypatch):
 
     monkeypatch.setattr(sl.Ranking, "_top_block", overtaken)
     assert ranking.top(3)[0].shape[1] == 3
-    listed = ranking._top[0].shape[1]
-    assert listed == 20
+    assert ranking._top[0].shape[1] == 20
 
 
-def test_rows_of_a_ranking_that_is_top_meanwhile(monkeypatch):
-    """Labels and scores are taken from one and the same listing."""
+def test_rows_of_a_ranking_that_another_thread_sorts_deeper(monkeypatch):
+    """Labels and scores of the rows have the same depth."""
     ranking = sl.Ranking.from_scores(NEW.posterior)
     deep = sl.Ranking.from_scores(NEW.posterior).top(20)
 
@@ -106,38 +107,40 @@ def test_rows_of_a_ranking_that_is_top_meanwhile(monkeypatch):
             return super().__getitem__(at)
 
     ranking._top = Overtaken(ranking.top(3))
-    some = ranking[[1, 2]]
-    assert some._top[0].shape == some._top[1].shape
+    part = ranking[[1, 2]]
+    assert part._top[0].shape == part._top[1].shape
 
 
-def test_what_is_computed_once_takes_no_lock():
-    """In Python 3.11 functools.cached_property has one lock for all objects of a class: threads
-    wait for each other, and a process forked meanwhile waits for ever."""
+def test_cached_properties_take_no_lock():
+    """In Python 3.11, functools.cached_property has one lock for all objects of a class.
+
+    Threads would wait for each other, and a process that is forked meanwhile would wait forever.
+    """
     assert not any(isinstance(value, cached_property) for value in vars(UnsortedLevels).values())
 
 
-def test_read_only_arrays_leave_the_filters_of_warnings_alone(monkeypatch):
-    """They belong to all threads: what one changes and restores, another restores as changed."""
+def test_read_only_arrays_do_not_change_the_filters_of_warnings(monkeypatch):
+    """All threads share the filters, so a temporary change can become permanent."""
     array = np.arange(6.0).reshape(2, 3)
     array.flags.writeable = False
-    seen = []
+    filters = []
     from_numpy = torch.from_numpy
 
-    def watched(given: np.ndarray) -> torch.Tensor:
-        seen.append(warnings.filters)
-        return from_numpy(given)
+    def record_filters(array: np.ndarray) -> torch.Tensor:
+        filters.append(warnings.filters)
+        return from_numpy(array)
 
-    monkeypatch.setattr(torch, "from_numpy", watched)
+    monkeypatch.setattr(torch, "from_numpy", record_filters)
     before = warnings.filters
     tensor = to_tensor(array, "scores")
-    assert seen == [before]
-    assert seen[0] is before
+    assert filters == [before]
+    assert filters[0] is before
     assert tensor.tolist() == array.tolist()
     assert tensor.data_ptr() == array.ctypes.data
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i8", "?"])
-def test_read_only_arrays_of_any_kind(dtype):
+def test_read_only_arrays_of_any_dtype(dtype):
     array = np.arange(12).reshape(3, 4).astype(dtype)
     array.flags.writeable = False
     for view in (array, array[:, ::2], array.T, array[:0], array[1]):
@@ -150,10 +153,10 @@ def test_read_only_arrays_of_any_kind(dtype):
     assert tensor.tolist() == [[0.0, 1.0, 2.0]] * 4
 
 
-# Every method, one fitted model
+# Every method: several threads share one fitted model.
 
-NAMED = sl.datasets.gaussian(700, 0.6, n_classes=6, dimension=5)
-ROWS, ASKED = NAMED.split(450, 250)
+SMALL = sl.datasets.gaussian(700, 0.6, n_classes=6, dimension=5)
+SMALL_FIT, SMALL_NEW = SMALL.split(450, 250)
 TINY = {"max_epochs": 2, "width": 8, "rank_width": 8, "folds": 2}
 
 
@@ -162,49 +165,53 @@ def candidates(scores: np.ndarray) -> sl.Ranking:
     return sl.Ranking.from_candidates(order, np.take_along_axis(scores, order, 1), n_classes=6)
 
 
-def conformal(score: str, **more: object) -> Callable[[], Callable[[], object]]:
+Setup = Callable[[], Callable[[], object]]
+"""Fits a model, and returns a function that predicts with it."""
+
+
+def conformal(score: str, **options: object) -> Setup:
     def make() -> Callable[[], object]:
-        model = sl.SplitConformal(score, **more).fit(ROWS.posterior, ROWS.y)
-        return lambda: model.predict_sets(ASKED.posterior, accuracies=LEVELS)
+        model = sl.SplitConformal(score, **options).fit(SMALL_FIT.posterior, SMALL_FIT.y)
+        return lambda: model.predict_sets(SMALL_NEW.posterior, accuracies=LEVELS)
 
     return make
 
 
-def with_features(model: sl.SetPredictor, **point: object) -> Callable[[], Callable[[], object]]:
+def with_features(model: sl.SetPredictor, **point: object) -> Setup:
     def make() -> Callable[[], object]:
-        model.fit(ROWS.posterior, ROWS.y, ROWS.x)
-        return lambda: [model.predict_set(ASKED.posterior, ASKED.x, **point)]
+        model.fit(SMALL_FIT.posterior, SMALL_FIT.y, SMALL_FIT.x)
+        return lambda: [model.predict_set(SMALL_NEW.posterior, SMALL_NEW.x, **point)]
 
     return make
 
 
-def of_family(model: sl.SetPredictor, **point: object) -> Callable[[], Callable[[], object]]:
+def with_scores(model: sl.SetPredictor, **point: object) -> Setup:
     def make() -> Callable[[], object]:
-        model.fit(ROWS.posterior, ROWS.y)
-        return lambda: [model.predict_set(ASKED.posterior, **point)]
+        model.fit(SMALL_FIT.posterior, SMALL_FIT.y)
+        return lambda: [model.predict_set(SMALL_NEW.posterior, **point)]
 
     return make
 
 
-def of_candidates() -> Callable[[], object]:
+def with_candidates() -> Callable[[], object]:
     model = sl.Shortlister(**TINY, rescore=True, learn_sizes=True)
-    model.fit(candidates(ROWS.posterior), ROWS.y, ROWS.x)
-    shared = candidates(ASKED.posterior)
-    return lambda: model.predict_sets(shared, ASKED.x, accuracies=[0.5, 0.6, 0.7])
+    model.fit(candidates(SMALL_FIT.posterior), SMALL_FIT.y, SMALL_FIT.x)
+    shared = candidates(SMALL_NEW.posterior)
+    return lambda: model.predict_sets(shared, SMALL_NEW.x, accuracies=[0.5, 0.6, 0.7])
 
 
-def of_one_ranking() -> Callable[[], object]:
-    model = sl.SplitConformal("raps").fit(ROWS.posterior, ROWS.y)
-    shared = sl.Ranking.from_scores(ASKED.posterior)
+def with_one_ranking() -> Callable[[], object]:
+    model = sl.SplitConformal("raps").fit(SMALL_FIT.posterior, SMALL_FIT.y)
+    shared = sl.Ranking.from_scores(SMALL_NEW.posterior)
     return lambda: model.predict_sets(shared, accuracies=LEVELS)
 
 
-def of_a_classifier() -> Callable[[], object]:
+def with_classifier() -> Callable[[], object]:
     model = sl.ShortlistClassifier(
         sl.LinearClassifier(max_epochs=2), method=sl.SplitConformal("aps")
     )
-    model.fit(ROWS.x, ROWS.y)
-    return lambda: [model.predict_set(ASKED.x)]
+    model.fit(SMALL_FIT.x, SMALL_FIT.y)
+    return lambda: [model.predict_set(SMALL_NEW.x)]
 
 
 METHODS = {
@@ -213,13 +220,13 @@ METHODS = {
     "shortlister": with_features(
         sl.Shortlister(**TINY, rescore=True, learn_sizes=True), accuracy=0.8
     ),
-    "shortlister, scores": of_family(sl.Shortlister(cost="log"), mean_size=1.5),
-    "shortlister, candidates": of_candidates,
-    "one ranking": of_one_ranking,
-    "plug-in": of_family(
+    "shortlister, scores": with_scores(sl.Shortlister(cost="log"), mean_size=1.5),
+    "shortlister, candidates": with_candidates,
+    "one ranking": with_one_ranking,
+    "plug-in": with_scores(
         sl.PlugInSelector(sl.Conformal("lac", [0.5, 0.8, 0.95])), cost_weight=0.05
     ),
-    "fixed": of_family(sl.FixedSelector(sl.DenisHebiri([1.5, 2.5]), index=1)),
+    "fixed": with_scores(sl.FixedSelector(sl.DenisHebiri([1.5, 2.5]), index=1)),
     "selector": with_features(
         sl.CardinalitySelector(sl.Threshold([0.5, 0.1]), cost_weight=0.02, max_epochs=2, width=8)
     ),
@@ -227,14 +234,14 @@ METHODS = {
         sl.CardinalityPath(sl.TopK([1, 2, 4]), cost_weights=[0.5, 0.1], max_epochs=2, width=8),
         cost_weight=0.1,
     ),
-    "classifier": of_a_classifier,
+    "classifier": with_classifier,
 }
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_model_predicts_the_same_in_several_threads(method):
     predict = METHODS[method]()
-    right = [sets.labels() for sets in predict()]
-    for result in run_in_threads(*[lambda: [predict() for _ in range(3)]] * 4):
-        for sets in result:
-            assert [one.labels() for one in sets] == right
+    expected = [sets.labels() for sets in predict()]
+    for predictions in run_in_threads(*[lambda: [predict() for _ in range(3)]] * 4):
+        for prediction in predictions:
+            assert [sets.labels() for sets in prediction] == expected

@@ -1,4 +1,4 @@
-"""Time, and peak memory over what was there before, of one piece of work in this process."""
+"""Measure the time and the additional peak memory of a function in this process."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from pathlib import Path
 from typing import TypedDict, TypeVar
 
 Result = TypeVar("Result")
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-class Spent(TypedDict):
-    """Seconds, seconds of all cores together, and megabytes at the peak (None: it is not kept)."""
+class Usage(TypedDict):
+    """Wall-clock seconds, CPU seconds of all cores, and megabytes at the peak (None if unknown)."""
 
     seconds: float
     cpu: float
     memory: float | None
 
 
-def metered(work: Callable[[], Result]) -> tuple[Result, Spent]:
-    """The result of some work, and what it took.
+def measure(function: Callable[[], Result]) -> tuple[Result, Usage]:
+    """Return the result of a function, and the time and memory that it took.
 
-    Linux keeps the peak of the resident memory itself, and forgets it on request, so that nothing
-    runs beside the work.
+    Linux records the peak of the resident memory and can reset it, so that no other thread has to
+    run during the measurement.
     """
     gc.collect()
-    before = _forget_peak()
-    begun, busy = time.perf_counter(), time.process_time()
-    result = work()
-    seconds, cpu = time.perf_counter() - begun, time.process_time() - busy
-    memory = None if before is None else (_kept("VmHWM") - before) / 1000
+    memory_before = _reset_peak()
+    start, cpu_start = time.perf_counter(), time.process_time()
+    result = function()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
+    memory = None if memory_before is None else (_status("VmHWM") - memory_before) / 1000
     return result, {"seconds": seconds, "cpu": cpu, "memory": memory}
 
 
-def _forget_peak() -> float | None:
-    """Forget the peak so far; what is in memory now, in kilobytes."""
+def _reset_peak() -> float | None:
+    """Reset the recorded peak and return the current memory in kilobytes; None if not possible."""
     try:
-        CLEAR.write_text("5")
+        CLEAR_REFS.write_text("5")
     except OSError:
         return None
-    return _kept("VmRSS")
+    return _status("VmRSS")
 
 
-def _kept(name: str) -> float:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text(), flags=re.MULTILINE)
-    assert found is not None
-    return float(found[1]) * 1.024
+def _status(field: str) -> float:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), flags=re.MULTILINE)
+    assert match is not None
+    return float(match[1]) * 1.024

@@ -1,7 +1,7 @@
-"""Tables of the results: all of them as text, and the essential rows for the README.
+"""Format the results: all tables as text, and a summary for the README.
 
-python benchmarks/speed/table.py              # prints all
-python benchmarks/speed/table.py --paste      # pastes the essential rows (`make bench-table`)
+python benchmarks/speed/table.py              # print all tables
+python benchmarks/speed/table.py --paste      # paste the summary (`make bench-table`)
 """
 
 from __future__ import annotations
@@ -14,159 +14,173 @@ from pathlib import Path
 from typing import Any
 
 from growth import curves, slope
-from works import CONFORMAL, WORKS
+from tasks import BENCHMARKS, CONFORMAL
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PAGES = ROOT / "README.md", ROOT / "docs" / "speed.md"
 MARKS = "<!-- bench -->", "<!-- /bench -->"
 NAMES = {"mapie": "MAPIE", "torchcp": "TorchCP", "puncc": "puncc", "crepes": "crepes"}
-Results = list[dict[str, Any]]
+Result = dict[str, Any]
 
 
 def main() -> None:
+    """Print all tables, or paste the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--paste", action="store_true", help="into README.md and docs/speed.md")
-    given = parser.parse_args()
-    kept = json.loads((HERE / "results.json").read_text())
-    if given.paste:
+    parser.add_argument(
+        "--paste", action="store_true", help="paste the summary into README.md and docs/speed.md"
+    )
+    options = parser.parse_args()
+    saved = json.loads((HERE / "results.json").read_text())
+    if options.paste:
         for page in PAGES:
-            paste(page, essential(kept))
+            paste(page, summary_table(saved))
         shutil.copy(HERE / "growth.png", ROOT / "docs" / "images")
     else:
-        print(printed(kept))
+        print(full_tables(saved))
 
 
 def paste(page: Path, table: str) -> None:
-    """Put a table between the marks of a page."""
+    """Replace the table between the marks of a page."""
     start, end = map(re.escape, MARKS)
     text, count = re.subn(
         f"({start}\n).*?({end})",
-        lambda found: f"{found[1]}{table}\n{found[2]}",
+        lambda match: f"{match[1]}{table}\n{match[2]}",
         page.read_text(),
         flags=re.DOTALL,
     )
     if count != 1:
-        raise SystemExit(f"{page.name} must hold {MARKS[0]} … {MARKS[1]} once; found {count}")
+        raise SystemExit(
+            f"{page.name} must contain {MARKS[0]} … {MARKS[1]} once, not {count} times"
+        )
     page.write_text(text)
 
 
-def printed(kept: dict[str, Any]) -> str:
-    """Everything that was measured."""
-    lines = [f"Python {kept['python']}, {kept['cores']} cores; {versions(kept['works'])}"]
-    for name, results in kept["works"].items():
-        lines += ["", f"## {WORKS[name].title}", ""]
+def full_tables(saved: dict[str, Any]) -> str:
+    """Return all results as text."""
+    benchmarks = saved["benchmarks"]
+    lines = [f"Python {saved['python']}, {saved['cores']} cores; {versions(benchmarks)}"]
+    for name, results in benchmarks.items():
+        lines += ["", f"## {BENCHMARKS[name].title}", ""]
         if name == "growth":
             lines += growth_lines(results)
-        elif name == "learning":
+        elif name == "fits":
             lines += [
-                f"{one['label']}: {one['seconds']:.2f} s; 20 loops {one['loops']:.2f} s; "
-                f"ratio {one['loops'] / one['seconds']:.1f} ({one['epochs']} epochs)"
-                for one in results
+                f"{r['label']}: {r['seconds']:.2f} s; 20 training loops {r['loops']:.2f} s; "
+                f"ratio {r['loops'] / r['seconds']:.1f} ({r['epochs']} epochs)"
+                for r in results
             ]
         elif name in ("latency", "import"):
             lines += [
-                f"{one['library']}, {one['label']}: {1000 * one['median']:.3g} ms{loaded(one)}"
-                for one in results
+                f"{r['library']}, {r['label']}: {1000 * r['median']:.3g} ms{loaded_modules(r)}"
+                for r in results
             ]
         else:
             lines += conformal_lines(results)
     return "\n".join(lines)
 
 
-def conformal_lines(results: Results) -> list[str]:
-    ours = results[0]
+def conformal_lines(results: list[Result]) -> list[str]:
+    """Return the table of one benchmark of conformal prediction."""
+    own = results[0]
     lines = [
-        f"{ours['rows']:,} rows to calibrate with, {ours['new_rows']:,} new ones; sizes and "
-        "coverage are means, over levels too.",
+        f"{own['rows']:,} calibration rows and {own['new_rows']:,} new rows; size and coverage are "
+        "means over rows and levels.",
         "",
         "| library | best s | median s | calibrate | predict | ratio | CPU s | CPU ratio | peak MB "
         "| size | coverage |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for one in results:
-        times = [one[k] for k in ("seconds", "median", "calibrate", "predict")]
+    for result in results:
+        times = [result[k] for k in ("seconds", "median", "calibrate", "predict")]
         cells = [f"{time:.3f}" if time < 1 else f"{time:,.2f}" for time in times]
-        cells += [f"{one['seconds'] / ours['seconds']:.2f}", f"{one['cpu']:.2f}"]
-        cells += [f"{one['cpu'] / ours['cpu']:.2f}", memory(one)]
-        cells += [f"{one['mean_size']:.2f}", f"{one['coverage']:.3f}"]
-        lines.append(f"| {one['library']}{fewer(one)} | {' | '.join(cells)} |")
-    others = [one["library"] for one in results[1:] if not alike(one, ours)]
-    differ = ["", f"Sets that differ: {', '.join(others) or 'none'}."] if results[1:] else []
-    return [*lines, *differ]
-
-
-def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two libraries did the same work: about the same mean size and coverage."""
-    chance = 3 * 0.5 / min(one["new_rows"], other["new_rows"]) ** 0.5
-    near = abs(one["coverage"] - other["coverage"]) < 0.02 + chance
-    return near and 0.75 < one["mean_size"] / other["mean_size"] < 1.33
-
-
-def fewer(one: dict[str, Any]) -> str:
-    """That a figure is extrapolated, and by how much."""
-    return f" ({one['fewer_rows']:g}× fewer rows)" if "fewer_rows" in one else ""
-
-
-def memory(one: dict[str, Any]) -> str:
-    small = one["library"] == "crepes"  # so few rows tell nothing of the memory for all
-    return "-" if small or one["memory"] is None else f"{one['memory']:,.0f}"
-
-
-def growth_lines(results: Results) -> list[str]:
-    lines = []
-    for axis, methods in curves(results).items():
-        for method, points in methods.items():
-            for what in ("seconds", "memory"):
-                at = slope(points, axis, what)
-                shown = ", ".join(f"{one[what] or 0:.3g}" for one in points)
-                grows = "too small to tell" if at is None else f"{at:.2f}"
-                lines.append(f"{method} by {axis}: {what} {shown}; slope {grows}")
+        cells += [f"{result['seconds'] / own['seconds']:.2f}", f"{result['cpu']:.2f}"]
+        cells += [f"{result['cpu'] / own['cpu']:.2f}", format_memory(result)]
+        cells += [f"{result['mean_size']:.2f}", f"{result['coverage']:.3f}"]
+        lines.append(f"| {result['library']}{scaling_note(result)} | {' | '.join(cells)} |")
+    if len(results) > 1:
+        different = [r["library"] for r in results[1:] if not has_similar_sets(r, own)]
+        lines += ["", f"Libraries with different sets: {', '.join(different) or 'none'}."]
     return lines
 
 
-def loaded(one: dict[str, Any]) -> str:
-    return f"; loads {', '.join(one['loaded']) or 'neither'}" if "loaded" in one else ""
+def has_similar_sets(result: Result, other: Result) -> bool:
+    """Return whether two libraries have about the same mean size and coverage."""
+    noise = 3 * 0.5 / min(result["new_rows"], other["new_rows"]) ** 0.5
+    similar_coverage = abs(result["coverage"] - other["coverage"]) < 0.02 + noise
+    return similar_coverage and 0.75 < result["mean_size"] / other["mean_size"] < 1.33
 
 
-def versions(works: dict[str, Results]) -> str:
-    """Of every library that took part."""
-    found = {
-        one["library"]: one["version"]
-        for results in works.values()
-        for one in results
-        if "version" in one
+def scaling_note(result: Result) -> str:
+    """Return a note on figures that are scaled up from fewer rows."""
+    return f" ({result['fewer_rows']:g}× fewer rows)" if "fewer_rows" in result else ""
+
+
+def format_memory(result: Result) -> str:
+    """Return the memory, or a dash if it is unknown."""
+    # crepes is measured on too few rows to estimate its memory for all of them.
+    unknown = result["library"] == "crepes" or result["memory"] is None
+    return "-" if unknown else f"{result['memory']:,.0f}"
+
+
+def growth_lines(results: list[Result]) -> list[str]:
+    """Return values and slopes for each method and axis."""
+    lines = []
+    for axis, methods in curves(results).items():
+        for method, points in methods.items():
+            for quantity in ("seconds", "memory"):
+                exponent = slope(points, axis, quantity)
+                values = ", ".join(f"{p[quantity] or 0:.3g}" for p in points)
+                text = "unknown (too small)" if exponent is None else f"{exponent:.2f}"
+                lines.append(f"{method} by {axis}: {quantity} {values}; slope {text}")
+    return lines
+
+
+def loaded_modules(result: Result) -> str:
+    """Return which heavy modules an import loads."""
+    return f"; loads {', '.join(result['loaded']) or 'neither'}" if "loaded" in result else ""
+
+
+def versions(benchmarks: dict[str, list[Result]]) -> str:
+    """Return the version of every measured library."""
+    by_library = {
+        result["library"]: result["version"]
+        for results in benchmarks.values()
+        for result in results
+        if "version" in result
     }
-    return ", ".join(f"{library} {version}" for library, version in found.items())
+    return ", ".join(f"{library} {version}" for library, version in by_library.items())
 
 
-def essential(kept: dict[str, Any]) -> str:
-    """The rows that matter to somebody who chooses a library."""
-    works = kept["works"]
+def summary_table(saved: dict[str, Any]) -> str:
+    """Return this library and the fastest alternative for each benchmark, as Markdown."""
+    benchmarks = saved["benchmarks"]
     lines = [
-        "| work | shortlist | fastest peer | ratio | memory over the input, both |",
+        "| task | shortlist | fastest alternative | ratio | additional memory of both |",
         "|---|---|---|---|---|",
     ]
-    for name, results in works.items():
+    for name, results in benchmarks.items():
         if name in CONFORMAL and len(results) > 1:
-            ours, *peers = results
-            peer = min(peers, key=lambda one: float(one["seconds"]))
-            cells = [seconds(ours), f"{NAMES[peer['library']]}, {seconds(peer)}{fewer(peer)}"]
-            cells += [ratio(peer["seconds"] / ours["seconds"])]
-            cells += [f"{memory(ours)} MB, {memory(peer)} MB"]
-            lines.append(f"| {WORKS[name].title} | {' | '.join(cells)} |")
-    for one in works.get("learning", []):
-        cells = [seconds(one), f"20 plain loops, {one['loops']:.1f} s"]
-        cells += [ratio(one["loops"] / one["seconds"]), ""]
-        lines.append(f"| fit: {one['label']} | {' | '.join(cells)} |")
+            own, *others = results
+            best = min(others, key=lambda result: float(result["seconds"]))
+            library = f"{NAMES[best['library']]}, {format_seconds(best)}{scaling_note(best)}"
+            cells = [format_seconds(own), library, format_ratio(best["seconds"] / own["seconds"])]
+            cells += [f"{format_memory(own)} MB, {format_memory(best)} MB"]
+            lines.append(f"| {BENCHMARKS[name].title} | {' | '.join(cells)} |")
+    for result in benchmarks.get("fits", []):
+        cells = [format_seconds(result), f"20 training loops, {result['loops']:.1f} s"]
+        cells += [format_ratio(result["loops"] / result["seconds"]), ""]
+        lines.append(f"| fit: {result['label']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def seconds(one: dict[str, Any]) -> str:
-    return f"{one['seconds']:.2f} s"
+def format_seconds(result: Result) -> str:
+    """Return the time of the fastest round."""
+    return f"{result['seconds']:.2f} s"
 
 
-def ratio(value: float) -> str:
+def format_ratio(value: float) -> str:
+    """Return a ratio with two digits."""
     return f"{value:.2g}×" if value < 10 else f"{value:.0f}×"
 
 

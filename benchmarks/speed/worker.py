@@ -1,8 +1,8 @@
-"""One measurement in a process of its own: a task as JSON comes in, a result as JSON goes out.
+"""Run one measurement in a process of its own: the task and the result are JSON.
 
     python worker.py '{"measure": "conformal", "library": "shortlist", "score": "lac", …}'
 
-`run.py` starts it with the interpreter that has the library.
+`run.py` starts this script with the interpreter that has the library.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
-HOMES = {
-    "shortlist": "ours.Shortlist",
-    "mapie": "peers.Mapie",
-    "torchcp": "peers.TorchCP",
-    "puncc": "peers.Puncc",
-    "crepes": "peers.Crepes",
+ADAPTERS = {
+    "shortlist": "this_library.Shortlist",
+    "mapie": "other_libraries.Mapie",
+    "torchcp": "other_libraries.TorchCP",
+    "puncc": "other_libraries.Puncc",
+    "crepes": "other_libraries.Crepes",
 }
-WARM_ROWS = 40
+WARM_UP_ROWS_PER_CLASS = 40
 
 
 def conformal(
     library: str,
     score: str,
-    kind: str,
+    score_type: str,
     levels: list[float],
     folder: str,
     rows: int,
@@ -38,95 +38,94 @@ def conformal(
     penalty: float,
     k_reg: int,
 ) -> Result:
-    """Calibrate on some rows, predict the sets of others at all levels."""
-    from drawn import read
-    from meter import metered
+    """Measure calibration, and prediction of new rows at all levels."""
+    from meter import measure
+    from synthetic import read
 
-    module, name = HOMES[library].split(".")
-    method = getattr(importlib.import_module(module), name)
-    (p, y), (q, z) = (
-        read(Path(folder), name, kind, m) for name, m in (("old", rows), ("new", new_rows))
-    )
-    warm_up(method(score, kind, penalty, k_reg), levels)
-    made = method(score, kind, penalty, k_reg)
+    module, name = ADAPTERS[library].split(".")
+    adapter = getattr(importlib.import_module(module), name)
+    scores, y = read(Path(folder), "calibration", score_type, rows)
+    new_scores, new_y = read(Path(folder), "new", score_type, new_rows)
+    warm_up(adapter(score, score_type, penalty, k_reg), levels)
+    method = adapter(score, score_type, penalty, k_reg)
 
-    def both() -> tuple[Any, float]:
-        begun = time.perf_counter()
-        made.calibrate(p, y)
-        calibrated = time.perf_counter() - begun
-        return made.predict(q, levels), calibrated
+    def calibrate_and_predict() -> tuple[Any, float]:
+        start = time.perf_counter()
+        method.calibrate(scores, y)
+        calibration_seconds = time.perf_counter() - start
+        return method.predict(new_scores, levels), calibration_seconds
 
-    (sets, calibrated), spent = metered(both)
-    judged = [made.sizes_and_hits(one, z) for one in sets]
+    (sets_by_level, calibration_seconds), usage = measure(calibrate_and_predict)
+    evaluations = [method.sizes_and_hits(sets, new_y) for sets in sets_by_level]
     return {
-        **spent,
-        "calibrate": calibrated,
-        "predict": spent["seconds"] - calibrated,
-        "mean_size": float(sum(sizes.mean() for sizes, _ in judged)) / len(judged),
-        "coverage": float(sum(hits.mean() for _, hits in judged)) / len(judged),
-        "version": method.version,
+        **usage,
+        "calibrate": calibration_seconds,
+        "predict": usage["seconds"] - calibration_seconds,
+        "mean_size": float(sum(sizes.mean() for sizes, _ in evaluations)) / len(evaluations),
+        "coverage": float(sum(hits.mean() for _, hits in evaluations)) / len(evaluations),
+        "version": adapter.version,
     }
 
 
 def warm_up(method: Any, levels: list[float]) -> None:
-    """Nobody pays for what is loaded at the first use. Every class is there, twice and more."""
+    """Run a method on few rows, so that imports at the first use are not measured."""
     import numpy as np
 
-    y = np.arange(10).repeat(WARM_ROWS)
-    p = np.random.default_rng(0).dirichlet(np.ones(10), size=len(y)).astype(np.float32)
-    method.calibrate(p, y)
-    method.predict(p, levels)
+    y = np.arange(10).repeat(WARM_UP_ROWS_PER_CLASS)
+    scores = np.random.default_rng(0).dirichlet(np.ones(10), size=len(y)).astype(np.float32)
+    method.calibrate(scores, y)
+    method.predict(scores, levels)
 
 
-def predicting(method: str, rows: int, classes: int) -> Result:
-    """`predict_set` for many rows, by a model that few rows have calibrated."""
-    from drawn import draw
-    from meter import metered
+def predict_set(method: str, rows: int, classes: int) -> Result:
+    """Measure `predict_set` for many rows, with a model that was calibrated on few rows."""
+    from meter import measure
+    from synthetic import draw
 
     import shortlist as sl
 
-    few = draw(500, classes, seed=1)
+    few_scores, few_y = draw(500, classes, seed=1)
     if method == "shortlister":
         model = sl.Shortlister(max_epochs=2, progress=False)
     else:
         model = sl.SplitConformal(method, temperature=None)
-    model.fit(*few)
-    model.predict_set(few[0], accuracy=0.9)
-    p, _ = draw(rows, classes)
-    sets, spent = metered(lambda: model.predict_set(p, accuracy=0.9))
-    return {**spent, "mean_size": sets.mean_size}
+    model.fit(few_scores, few_y)
+    model.predict_set(few_scores, accuracy=0.9)
+    scores, _ = draw(rows, classes)
+    sets, usage = measure(lambda: model.predict_set(scores, accuracy=0.9))
+    return {**usage, "mean_size": sets.mean_size}
 
 
-def selecting(members: int, rows: int, classes: int) -> Result:
-    """The paper's selector over |K| = `members` sets: one epoch, and its sets for the same rows."""
+def selector(members: int, rows: int, classes: int) -> Result:
+    """Measure the selector of the paper with |K| = `members`: one epoch, and prediction."""
     import numpy as np
-    from drawn import draw
-    from meter import metered
+    from meter import measure
+    from synthetic import draw
 
     import shortlist as sl
 
-    p, y = draw(rows, classes)
+    scores, y = draw(rows, classes)
     x = np.random.default_rng(0).standard_normal((rows, 32), dtype=np.float32)
     family = sl.TopK(range(1, members + 1))
     model = sl.CardinalitySelector(family, max_epochs=1, validation_fraction=0)
-    model.fit(p[:500], y[:500], x[:500])
-    _, spent = metered(lambda: model.fit(p, y, x).predict_set(p, x))
-    return dict(spent)
+    model.fit(scores[:500], y[:500], x[:500])
+    _, usage = measure(lambda: model.fit(scores, y, x).predict_set(scores, x))
+    return dict(usage)
 
 
-def importing(code: str) -> Result:
-    """What an import takes after Python has started, and which heavy modules it brings."""
-    begun = time.perf_counter()
+def import_time(code: str) -> Result:
+    """Measure an import after Python has started, and list the heavy modules that it loads."""
+    start = time.perf_counter()
     exec(code, {})
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     return {"seconds": seconds, "loaded": [m for m in ("torch", "sklearn") if m in sys.modules]}
 
 
 MEASURES: dict[str, Callable[..., Result]] = {
-    function.__name__: function for function in (conformal, predicting, selecting, importing)
+    function.__name__: function for function in (conformal, predict_set, selector, import_time)
 }
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(MEASURES[asked.pop("measure")](**asked)))
+    task = json.loads(sys.argv[1])
+    print(json.dumps(MEASURES[task.pop("measure")](**task)))

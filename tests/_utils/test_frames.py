@@ -327,5 +327,7 @@ def test_classifiers_of_scikit_learn_reject_another_order() -> None:
 def test_a_classifier_and_a_predictor_are_composed() -> None:
     known, new = pd.DataFrame(KNOWN.x, columns=FEATURES), pd.DataFrame(NEW.x, columns=FEATURES)
     h = make_pipeline(Careless(), LogisticRegression()).fit(known, Y)
-    model = sl.ShortlistClassifier.of(h, shortlister().fit(h.predict_proba(known), Y, known))
+    model = sl.ShortlistClassifier.from_fitted(
+        h, shortlister().fit(h.predict_proba(known), Y, known)
+    )
     assert model.predict_set(new[list("dbca")]) == model.predict_set(new)

@@ -14,10 +14,9 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist._utils.ordering import labels_at_least, sort_labels, sort_values
-from shortlist.conformal import unsorted_levels as _unsorted
-from shortlist.conformal.levels import Levels
+from shortlist.conformal.levels import Levels, UnsortedLevels
+from shortlist.conformal.levels import unsorted_levels as _unsorted
 from shortlist.conformal.scores.probability import exact
-from shortlist.conformal.unsorted_levels import UnsortedLevels
 from shortlist.predictors import conformal as _conformal
 from shortlist.ranking import Ranking
 

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through a pipe by its DevTools protocol. Needs nothing else."""
+"""Control headless Chromium through a pipe with the DevTools protocol, without other packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
     "--headless=new",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # tests may run as root, where there is none
+    "--no-sandbox",  # It is not available to root, who may run the tests.
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -30,13 +30,13 @@ FLAGS = [
 
 
 def find_browser() -> str | None:
-    """Where a browser is, if one is installed; `CHROMIUM` names another."""
+    """Return the path of a browser; None if none is installed. `CHROMIUM` can name another one."""
     named = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else []
-    return next((found for name in [*named, *NAMES] if (found := shutil.which(name))), None)
+    return next((path for name in [*named, *NAMES] if (path := shutil.which(name))), None)
 
 
 class Tab:
-    """One page of the browser, and what happened in it."""
+    """A tab of the browser, and the events in it."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
@@ -44,7 +44,7 @@ class Tab:
         self.events: list[dict[str, Any]] = []
 
     def call(self, method: str, timeout: float = 60, **parameters: object) -> dict[str, Any]:
-        """Ask, and wait for the answer."""
+        """Call a method of the protocol and return its result."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
         if self._session:
@@ -68,7 +68,7 @@ class Tab:
                 raise TimeoutError(f"the browser did not answer: {what}")
             part = os.read(self._reads, 1 << 16)
             if not part:
-                raise RuntimeError("the browser has gone")
+                raise RuntimeError("the browser has ended")
             self._buffer += part
         message, self._buffer = self._buffer.split(b"\0", 1)
         answer: dict[str, Any] = json.loads(message)
@@ -82,7 +82,7 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def goto(self, path: Path) -> None:
-        """Open a file and wait until it is there."""
+        """Open a file and wait until it is loaded."""
         self.events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
         deadline = time.monotonic() + 60
@@ -90,17 +90,17 @@ class Tab:
             self.events.append(self._read(deadline, "load"))
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(f"{script}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        """Return the value of an expression in the page."""
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
 
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     def value(self, selector: str) -> float:
-        """A number with all of its digits."""
+        """Return a number with all of its digits."""
         return float(self.run(f"document.querySelector({json.dumps(selector)}).dataset.value"))
 
     def press(self, key: str) -> None:
@@ -131,7 +131,7 @@ class Tab:
         )
 
     def scheme(self, name: str) -> None:
-        """ "light" or "dark"."""
+        """Prefer the "light" or the "dark" colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.call("Emulation.setEmulatedMedia", media="", features=features)
 
@@ -143,21 +143,21 @@ class Tab:
         printed = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
         path.write_bytes(base64.b64decode(printed["data"]))
 
-    def seen(self, method: str) -> list[dict[str, Any]]:
-        """Events of one kind since the page was opened."""
-        self.run("0")  # whatever happened before has been told when this is answered
+    def events_of(self, method: str) -> list[dict[str, Any]]:
+        """Return the events of one kind since the page was opened."""
+        self.run("0")  # The browser sends all earlier events before this result.
         return [event["params"] for event in self.events if event.get("method") == method]
 
 
 @contextmanager
 def browser(program: str, profile: Path) -> Iterator[Tab]:
-    """A tab of a new browser, which is ended afterwards."""
-    theirs_in, ours_out = os.pipe()
-    ours_in, theirs_out = os.pipe()
+    """Start a browser with one tab, and end it afterwards."""
+    browser_in, own_out = os.pipe()
+    own_in, browser_out = os.pipe()
 
     def pipes() -> None:
-        # The protocol is spoken on the descriptors 3 and 4.
-        inward, outward = os.dup(theirs_in), os.dup(theirs_out)
+        # The browser uses the descriptors 3 and 4.
+        inward, outward = os.dup(browser_in), os.dup(browser_out)
         os.dup2(inward, 3)
         os.dup2(outward, 4)
 
@@ -169,9 +169,9 @@ def browser(program: str, profile: Path) -> Iterator[Tab]:
         preexec_fn=pipes,
         pass_fds=(3, 4),
     )
-    os.close(theirs_in)
-    os.close(theirs_out)
-    tab = Tab(ours_in, ours_out)
+    os.close(browser_in)
+    os.close(browser_out)
+    tab = Tab(own_in, own_out)
     try:
         tab.open()
         yield tab
@@ -184,5 +184,5 @@ def browser(program: str, profile: Path) -> Iterator[Tab]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        os.close(ours_in)
-        os.close(ours_out)
+        os.close(own_in)
+        os.close(own_out)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from synthetic import draw
 
 import shortlist as sl
+from shortlist.html_report.content import Content, make_content
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
@@ -80,7 +81,7 @@ def compared() -> sl.Comparison:
         "fixed": sl.FixedSelector(),
     }
     test = rows(150, 2)
-    with warnings.catch_warnings():  # about classes with few rows
+    with warnings.catch_warnings():  # Some classes have few rows.
         warnings.simplefilter("ignore")
         return sl.compare(
             *rows(600, 1),
@@ -98,3 +99,9 @@ def plain() -> sl.Comparison:
     scores, y = draw(300, n=6, seed=3)
     methods = {"LAC": sl.SplitConformal("lac"), "top-k": sl.SplitConformal("topk")}
     return sl.compare(scores, y, methods=methods)
+
+
+@cache
+def content(which: str = "compared") -> Content:
+    """Return the content of a report on the comparison `compared` or `plain`."""
+    return make_content(compared() if which == "compared" else plain())

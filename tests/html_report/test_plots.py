@@ -1,4 +1,4 @@
-"""Plots for notebooks show what was measured."""
+"""Plots for notebooks: bars, and measured against guaranteed accuracy."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ mpl.use("Agg")
 
 
 def axes() -> Axes:
-    found: Axes = Figure().subplots()
-    return found
+    new: Axes = Figure().subplots()
+    return new
 
 
 SETS = PredictionSets.from_lists(
@@ -49,13 +49,13 @@ def test_classes() -> None:
     y = ["dog", "dog", "eel", "eel"]
     ax = SETS.plot_classes(y, axes())
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names == ["dog", "eel"]  # cat has no rows
+    assert names == ["dog", "eel"]  # No row is a cat.
     assert [p.get_width() for p in ax.patches] == [0.5, 1.0]  # type: ignore[attr-defined]
-    assert ax.yaxis_inverted()  # the lowest is on top
+    assert ax.yaxis_inverted()  # The lowest accuracy is on top.
     assert ax.lines[-1].get_xdata()[0] == SETS.accuracy(y)  # type: ignore[index]
 
 
-def test_of_many_classes_the_lowest_are_drawn() -> None:
+def test_of_many_classes_the_lowest_accuracies_are_plotted() -> None:
     scores, y = draw(2000, n=60)
     sets = sl.SplitConformal().fit(scores[:1000], y[:1000]).predict_set(scores[1000:])
     ax = sets.plot_classes(y[1000:], axes(), max_classes=7)
@@ -87,7 +87,7 @@ def test_measured_against_guaranteed_accuracy() -> None:
         try:
             expected.append((accuracy, lac.predict_set(scores, accuracy=accuracy).accuracy(y)))
         except UnreachableError:
-            assert accuracy == 0.999  # by 600 rows
+            assert accuracy == 0.999  # 600 rows are too few.
     np.testing.assert_array_equal(np.column_stack([levels, measured.get_ydata()]), expected)
     low, high = expected_limits(guarantee(lac, scores), levels, 1000)
     inside = (low <= measured.get_ydata()) & (measured.get_ydata() <= high)
@@ -96,16 +96,16 @@ def test_measured_against_guaranteed_accuracy() -> None:
     assert len(ax.collections) == 1
 
 
-def test_the_limits_are_those_of_the_exact_law() -> None:
+def test_the_limits_are_quantiles_of_the_exact_distribution() -> None:
     lac, scores, _ = model()
     (low,), (high,) = expected_limits(guarantee(lac, scores), np.array([0.9]), 1000)
-    law = betabinom(1000, 601 - 60, 60)  # 60 = floor(0.1 * 601)
-    assert law.cdf(1000 * low - 1) < 0.025 <= law.cdf(1000 * low)
-    assert law.cdf(1000 * high - 1) < 0.975 <= law.cdf(1000 * high)
-    assert low < binom(1000, 0.9).ppf(0.025) / 1000  # the calibration rows are a draw too
+    distribution = betabinom(1000, 601 - 60, 60)  # 60 = floor(0.1 * 601).
+    assert distribution.cdf(1000 * low - 1) < 0.025 <= distribution.cdf(1000 * low)
+    assert distribution.cdf(1000 * high - 1) < 0.975 <= distribution.cdf(1000 * high)
+    assert low < binom(1000, 0.9).ppf(0.025) / 1000  # The calibration rows vary too.
 
 
-def test_limits_hold_as_often_as_they_say() -> None:
+def test_the_accuracy_is_between_the_limits_in_95_percent_of_draws() -> None:
     outside = []
     for seed in range(60):
         scores, y = draw(700, n=4, seed=seed)
@@ -113,7 +113,7 @@ def test_limits_hold_as_often_as_they_say() -> None:
         (low,), (high,) = expected_limits(guarantee(lac, scores), np.array([0.9]), 400)
         kept = lac.predict_set(scores[300:], accuracy=0.9).accuracy(y[300:])
         outside.append(not low <= kept <= high)
-    assert sum(outside) <= 8  # 3 are expected; more than 8 come about once in 300 times
+    assert sum(outside) <= 8  # 3 are expected; the probability of more than 8 is about 1 / 300.
 
 
 def test_a_path_guarantees_with_a_probability() -> None:
@@ -129,7 +129,7 @@ def test_a_path_guarantees_with_a_probability() -> None:
         assert kept == path.predict_set(scores[600:], accuracy=accuracy).accuracy(y[600:])
 
 
-def test_wrong_input() -> None:
+def test_invalid_input() -> None:
     lac, scores, y = model()
     with pytest.raises(ValueError, match=r"none of the accuracies, 0\.9999 to 0\.9999, can be"):
         lac.plot_guarantee(scores, y, accuracies=[0.9999])

@@ -1,20 +1,19 @@
-"""The page in a browser shows the numbers of Python, whatever the user does."""
+"""The page in a browser shows the numbers that Python computed, after any user action."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from devtools import Tab, browser, find_browser
-from reported import HOSTILE, compared
+from reported import HOSTILE, content
 from synthetic import draw
 
 import shortlist as sl
-from shortlist.html_report.content import Content, make_content
+from shortlist.html_report.content import make_content
 from shortlist.html_report.method_content import Method, Point
 from shortlist.html_report.page import page
 
@@ -22,11 +21,6 @@ PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"
 )
-
-
-@cache
-def content() -> Content:
-    return make_content(compared())
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +35,17 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tab, Path
 
 @pytest.fixture
 def tab(window: tuple[Tab, Path]) -> Iterator[Tab]:
-    """A fresh page; the test fails if it logged an error."""
-    found, path = window
-    found.scheme("light")
-    found.size(1280, 900)
-    found.goto(path)
-    yield found
-    assert found.seen("Runtime.exceptionThrown") == []
-    assert found.seen("Log.entryAdded") == []
-    assert found.seen("Runtime.consoleAPICalled") == []
-    assert found.seen("Page.javascriptDialogOpening") == []
-    fetched = {event["request"]["url"] for event in found.seen("Network.requestWillBeSent")}
+    """Open the page again; the test fails if the page logs an error."""
+    tab, path = window
+    tab.scheme("light")
+    tab.size(1280, 900)
+    tab.goto(path)
+    yield tab
+    assert tab.events_of("Runtime.exceptionThrown") == []
+    assert tab.events_of("Log.entryAdded") == []
+    assert tab.events_of("Runtime.consoleAPICalled") == []
+    assert tab.events_of("Page.javascriptDialogOpening") == []
+    fetched = {event["request"]["url"] for event in tab.events_of("Network.requestWillBeSent")}
     assert fetched - {"data:,"} == {path.resolve().as_uri()}
 
 
@@ -73,7 +67,7 @@ def current(tab: Tab) -> tuple[int, Method, Point | None]:
 
 
 def check(tab: Tab) -> None:
-    """Assert that every number shown is the one of Python."""
+    """Assert that the page shows the numbers that Python computed."""
     report = content()
     target, method, point = current(tab)
     assert tab.value("#asked") == report.accuracies[target]
@@ -112,7 +106,7 @@ def check(tab: Tab) -> None:
     assert guaranteed == point.guaranteed
 
 
-def test_it_begins_where_python_says(tab: Tab) -> None:
+def test_the_first_accuracy_and_method(tab: Tab) -> None:
     target, method, _ = current(tab)
     assert (target, method) == (content().start, content().methods[content().main])
     check(tab)
@@ -159,7 +153,7 @@ def test_the_slider_is_dragged(tab: Tab) -> None:
     check(tab)
 
 
-def test_everything_can_be_reached_by_keys(tab: Tab) -> None:
+def test_all_controls_can_be_reached_by_keys(tab: Tab) -> None:
     reached = []
     for _ in range(4):
         tab.press("Tab")
@@ -172,12 +166,12 @@ def test_everything_can_be_reached_by_keys(tab: Tab) -> None:
             tab.press("ArrowDown")
             assert current(tab)[1] == content().methods[content().main + 1]
             check(tab)
-    # The tables may have to be scrolled.
+    # Tables can be scrolled by keys.
     assert reached == ["target", f"m{content().main}", "region", "region"]
 
 
-def test_more_classes_on_demand(tab: Tab, window: tuple[Tab, Path], tmp_path: Path) -> None:
-    # Ten are shown at first; there are only five here, and no button.
+def test_the_button_shows_all_classes(tab: Tab, window: tuple[Tab, Path], tmp_path: Path) -> None:
+    # There are five classes, fewer than the ten that are shown without the button.
     assert tab.run("document.getElementById('more').hidden")
     scores, y = draw(600, n=15)
     report = make_content(sl.compare(scores, y, methods={"LAC": sl.SplitConformal("lac")}))
@@ -213,20 +207,20 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tab: Tab, window: tuple[Tab
     )
     assert wide == []
     tall = tab.run("document.getElementById('target').getBoundingClientRect().height")
-    assert tall >= 24  # can be touched
+    assert tall >= 24  # Large enough to touch.
     sizes = "[...document.querySelectorAll('svg text')].map(t => t.getBoundingClientRect().height)"
-    assert min(tab.run(sizes)) >= 11  # drawn for this width, not shrunk to it
+    assert min(tab.run(sizes)) >= 11  # Charts are drawn for this width, not shrunk to it.
     check(tab)
 
 
 def test_dark_mode(tab: Tab) -> None:
     def colours() -> list[str]:
-        found: list[str] = tab.run(
+        values: list[str] = tab.run(
             "(() => { const s = getComputedStyle(document.body);"
             " const line = document.querySelector('#curves .line.mine');"
             " return [s.backgroundColor, s.color, getComputedStyle(line).stroke] })()"
         )
-        return found
+        return values
 
     light = colours()
     tab.scheme("dark")
@@ -245,7 +239,7 @@ def test_hostile_names_are_only_text(tab: Tab) -> None:
     assert "<b>path</b>" in tab.text("#methods")
 
 
-def test_it_prints_with_the_numbers_that_are_shown(tab: Tab, tmp_path: Path) -> None:
+def test_the_printed_page_has_the_numbers_on_the_screen(tab: Tab, tmp_path: Path) -> None:
     move_to(tab, content().start + 5)
     tab.call("Emulation.setEmulatedMedia", media="print")
     hidden = "getComputedStyle(document.getElementById('target')).display"
@@ -257,21 +251,21 @@ def test_it_prints_with_the_numbers_that_are_shown(tab: Tab, tmp_path: Path) -> 
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_without_scripts_the_text_is_there(tab: Tab, window: tuple[Tab, Path]) -> None:
-    def shown() -> str:
+def test_without_scripts_the_text_is_shown(tab: Tab, window: tuple[Tab, Path]) -> None:
+    def visible_text() -> str:
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         return " ".join(str(n.get("name", {}).get("value")) for n in nodes if not n["ignored"])
 
-    assert "JavaScript" not in shown()
-    assert "mean size (labels in a set)" in shown()
+    assert "JavaScript" not in visible_text()
+    assert "mean size (labels in a set)" in visible_text()
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         tab.goto(window[1])
-        words = shown()
-        assert "need JavaScript" in words
-        assert "What is not guaranteed" in words
-        assert "mean size at accuracy" in words
-        assert "mean size (labels in a set)" not in words  # nothing that needs scripts
+        text = visible_text()
+        assert "need JavaScript" in text
+        assert "What is not guaranteed" in text
+        assert "mean size at accuracy" in text
+        assert "mean size (labels in a set)" not in text  # It is filled by a script.
     finally:
         tab.call("Emulation.setScriptExecutionDisabled", value=False)
         tab.goto(window[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from functools import cache
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reported import HOSTILE, NAMES, N, compared, plain, rows
+from reported import HOSTILE, NAMES, N, compared, content, plain, rows
 from synthetic import draw, ragged
 
 import shortlist as sl
@@ -30,11 +29,6 @@ from shortlist.html_report.prose import guarantee_basis
 from shortlist.html_report.single_model import evaluate_model
 from shortlist.metrics import class_accuracy
 from shortlist.sets import PredictionSets
-
-
-@cache
-def content(which: str = "compared") -> Content:
-    return make_content(compared() if which == "compared" else plain())
 
 
 def methods_of(report: Content) -> list[tuple[str, Method]]:
@@ -60,7 +54,7 @@ def test_accuracies_of_the_slider() -> None:
     assert 90 <= len(TARGETS) <= 110
     steps = np.diff(TARGETS)
     assert (steps > 0).all()
-    assert (np.diff(steps) < 1e-9).all()  # denser and denser
+    assert (np.diff(steps) < 1e-9).all()  # Denser near 1.
     assert (TARGETS[0], TARGETS[-1]) == (0.5, 0.999)
     assert {0.8, 0.9, 0.95, 0.98, 0.99} < set(TARGETS)
     report = content()
@@ -75,14 +69,14 @@ def test_every_point_agrees_with_predict_set(name: str) -> None:
     comparison, report = compared(), content()
     method = dict(methods_of(report))[name]
     y = comparison._fitted[name].test[1]
-    made = 0
+    n_points = 0
     for accuracy, at in zip(report.accuracies, method.at, strict=True):
         sets = guaranteed_sets(comparison, name, accuracy)
         point = method.points[at] if at >= 0 else None
         assert (sets is not None) == (point is not None and point.guaranteed)
         if sets is None or point is None:
             continue
-        made += 1
+        n_points += 1
         sizes = np.asarray(sets.sizes)
         assert point.hits / report.n_test == sets.accuracy(y)
         assert point.labels / report.n_test == sets.mean_size
@@ -92,14 +86,12 @@ def test_every_point_agrees_with_predict_set(name: str) -> None:
         shares = class_accuracy(sets, y)
         for k, label in enumerate(report.classes):
             assert 1 - point.missed[k] / report.class_rows[k] == pytest.approx(shares[label])
-    assert (made > 0) == bool(method.guarantee) == (name != "fixed")
+    assert (n_points > 0) == bool(method.guarantee) == (name != "fixed")
 
 
-def test_without_a_guarantee_it_is_the_smallest_point_of_the_curve_that_reaches_the_accuracy() -> (
-    None
-):
+def test_without_a_guarantee_the_smallest_sets_that_reach_the_accuracy_are_shown() -> None:
     report = content()
-    seen = 0
+    n_points = 0
     for name, method in methods_of(report):
         fitted = report.comparison._fitted[name]
         for accuracy, at in zip(report.accuracies, method.at, strict=True):
@@ -109,14 +101,14 @@ def test_without_a_guarantee_it_is_the_smallest_point_of_the_curve_that_reaches_
                 assert not reached.any()
             elif not method.points[at].guaranteed:
                 point = method.points[at]
-                seen += 1
+                n_points += 1
                 assert point.hits / report.n_test >= accuracy
                 assert point.labels / report.n_test == pytest.approx(curve.mean_size[reached].min())
-    assert seen > 50
+    assert n_points > 50
 
 
 @pytest.mark.parametrize("which", ["compared", "plain"])
-def test_nothing_is_lost_in_any_point(which: str) -> None:
+def test_the_counts_of_each_point_are_complete(which: str) -> None:
     report = content(which)
     assert sum(report.class_rows) == report.n_test
     for method in report.methods:
@@ -166,7 +158,7 @@ def test_sizes_and_bands_are_the_curves() -> None:
             np.testing.assert_array_equal(method.high[i], band.high[i])
         sizes, accuracies = map(np.array, method.curve)
         assert (np.diff(accuracies) > 0).all()
-        if name.startswith(("RAPS", "SAPS")):  # of several models
+        if name.startswith(("RAPS", "SAPS")):  # Several models were tuned.
             first = fitted.curves[0.75].envelope()
             assert (sizes[0], accuracies[0]) == (first.mean_size[0], first.accuracy[0])
             drawn = dict(zip(accuracies, sizes, strict=True))
@@ -201,7 +193,7 @@ def test_a_tuned_method_uses_the_model_of_the_nearest_accuracy() -> None:
 # Classes
 
 
-def test_of_many_classes_the_easy_ones_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_classes_the_others_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = content()
     monkeypatch.setattr(content_module, "MAX_CLASSES", 2)
     few = make_content(compared())
@@ -356,7 +348,7 @@ def test_names_of_examples() -> None:
         assert names == [f"text {k}" for k in shown]
     with pytest.raises(ValueError, match="examples has 7 entries, but there are 90 test rows"):
         make_content(comparison, ["x"] * 7)
-    with pytest.raises(ValueError, match="a text for each row; got one string, 'x'"):
+    with pytest.raises(ValueError, match="a sequence of texts; got one string, 'x'"):
         make_content(comparison, "x")
     with pytest.raises(ValueError, match="examples has 300 entries, but there are 150 test rows"):
         make_content(compared(), every)
@@ -374,9 +366,9 @@ def test_candidates() -> None:
     method = report.methods[0]
     last = method.points[method.at[-1]]
     assert last.guaranteed
-    assert last.labels == 8 * report.n_test  # every label, ranked or not
+    assert last.labels == 8 * report.n_test  # All labels, also those that are not candidates.
     assert last.hits == report.n_test
-    assert report.methods[1].at[-1] == -1  # the candidates end before
+    assert report.methods[1].at[-1] == -1  # The true labels of some rows are not candidates.
 
 
 def test_torch_rows() -> None:
@@ -393,7 +385,7 @@ def test_with_too_many_rows_for_bands_only_guaranteed_sets_are_known() -> None:
     )
     for fitted in comparison._fitted.values():
         for curve in fitted.curves.values():
-            curve.rows = None  # as a curve of very many rows has none
+            curve.rows = None  # As in a curve of very many rows.
     report, whole = make_content(comparison), content("plain")
     lac, fixed = report.methods
     assert fixed.points == []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reported import HOSTILE, compared, plain, rows
+from reported import HOSTILE, compared, content, plain, rows
 
 import shortlist as sl
 from shortlist.html_report import content as content_module
@@ -25,8 +25,8 @@ from shortlist.html_report.prose import guarantee_sections, percent, summary
 PACKAGE = Path(sl.__file__).parent / "html_report"
 
 
-class Read(HTMLParser):
-    """The elements of a page, and the text in each kind."""
+class ParsedPage(HTMLParser):
+    """The elements of a page, their attributes, and the text in each kind of element."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -44,39 +44,39 @@ class Read(HTMLParser):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def handle_data(self, data: str) -> None:
         self.text.setdefault(self.open[-1] if self.open else "", []).append(data)
 
     def data(self) -> dict[str, object]:
-        comparison: dict[str, object] = json.loads(self.text["script"][0])
-        return comparison
+        """Return the data for the scripts."""
+        data: dict[str, object] = json.loads(self.text["script"][0])
+        return data
 
 
 @cache
 def text(which: str = "compared") -> str:
-    comparison = compared() if which == "compared" else plain()
-    return page(make_content(comparison), 'Sets & <em>more</em> {{data}} "here"')
+    return page(content(which), 'Sets & <em>more</em> {{data}} "here"')
 
 
 @cache
-def read(which: str = "compared") -> Read:
-    return Read(text(which))
+def parse(which: str = "compared") -> ParsedPage:
+    return ParsedPage(text(which))
 
 
 # Safety
 
 
-def test_names_are_text_wherever_they_stand() -> None:
-    comparison = read()
-    assert not comparison.open  # everything is closed
-    assert comparison.tags["script"] == 2
-    assert not {"img", "iframe", "object", "em", "b", "image", "svg"} & set(comparison.tags)
-    assert not [a for a in comparison.attributes if a[1].startswith("on")]
-    assert comparison.text["title"] == ['Sets & <em>more</em> {{data}} "here"']
-    assert comparison.text["h1"] == comparison.text["title"]
-    shown = "".join(comparison.text["bdi"])
+def test_names_are_only_text() -> None:
+    parsed = parse()
+    assert not parsed.open  # All elements are closed.
+    assert parsed.tags["script"] == 2
+    assert not {"img", "iframe", "object", "em", "b", "image", "svg"} & set(parsed.tags)
+    assert not [a for a in parsed.attributes if a[1].startswith("on")]
+    assert parsed.text["title"] == ['Sets & <em>more</em> {{data}} "here"']
+    assert parsed.text["h1"] == parsed.text["title"]
+    shown = "".join(parsed.text["bdi"])
     for name in HOSTILE[:3]:
         assert name in shown
     assert "<b>path</b>" in shown
@@ -85,25 +85,25 @@ def test_names_are_text_wherever_they_stand() -> None:
     ).replace("\\u003c/script\\u003e\\u003cimg src=x onerror=alert(1)\\u003e", "")
 
 
-def test_the_data_are_the_content() -> None:
-    sections, data = make_content(compared()), read().data()
-    assert data["names"] == sections.names
+def test_the_scripts_have_the_numbers_of_the_content() -> None:
+    report, data = content(), parse().data()
+    assert data["names"] == report.names
     assert data["names"][0] == HOSTILE[0]  # type: ignore[index]
     assert len(data["names"][4]) == 80  # type: ignore[index]
-    assert data["accuracies"] == sections.accuracies
-    for method, sent in zip(sections.methods, data["methods"], strict=True):  # type: ignore[call-overload]
+    assert data["accuracies"] == report.accuracies
+    for method, sent in zip(report.methods, data["methods"], strict=True):  # type: ignore[call-overload]
         assert sent["at"] == method.at
         for point, its in zip(method.points, sent["points"], strict=True):
             assert (its["hits"], its["labels"]) == (point.hits, point.labels)
             assert its["missed"] == list(point.missed)
         for size, its in zip(method.size, sent["size"], strict=True):
-            assert its == (None if math.isnan(size) else size)  # all digits
+            assert its == (None if math.isnan(size) else size)  # With all digits.
 
 
 @pytest.mark.parametrize(
     "name", [*HOSTILE, "\u2028\u2029", "\x00\x1b[0m", "\ud800 alone", "", " ", "]]>", "&lt;"]
 )
-def test_embedded_data_come_back_and_end_no_script(name: str) -> None:
+def test_embedded_data_are_read_back_and_do_not_end_the_script(name: str) -> None:
     clean = method_content.printable(name)
     assert clean
     assert clean.isprintable() or set("\u200c\u200d") & set(clean)
@@ -113,7 +113,7 @@ def test_embedded_data_come_back_and_end_no_script(name: str) -> None:
     assert not re.search(r"[<>&\u2028\u2029]", sent)
 
 
-def test_labels_of_any_kind() -> None:
+def test_labels_of_any_type() -> None:
     rng = np.random.default_rng(0)
     labels: list[object] = [(1, "a"), None, "\ud800", 3]
     y = np.empty(80, dtype=object)
@@ -121,23 +121,25 @@ def test_labels_of_any_kind() -> None:
     comparison = sl.compare(
         rng.normal(size=(80, 4)), y, methods={"LAC": sl.SplitConformal()}, classes=labels
     )
-    shown = Read(page(make_content(comparison), "t")).data()["names"]
+    shown = ParsedPage(page(make_content(comparison), "t")).data()["names"]
     assert shown == ["(1, 'a')", "None", "(no name)", "3"]
 
 
 # Self-contained
 
 
-def test_nothing_is_fetched() -> None:
+def test_the_page_loads_no_other_files() -> None:
     source = text()
     links = set(re.findall(r"\b(?:https?|ftp|wss?):?//[^\s\"'<>)]*", source))
-    assert links == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert links == {"http://www.w3.org/2000/svg"}  # A name, not an address.
     assert "@import" not in source
     assert "url(" not in source
-    for tag, name, value in read().attributes:
+    for tag, name, value in parse().attributes:
         if name in ("src", "href", "srcset", "action", "poster"):
             assert (tag, value) == ("link", "data:,")
-    policy = next(v for _, n, v in read().attributes if n == "content" and v and "default-src" in v)
+    policy = next(
+        v for _, n, v in parse().attributes if n == "content" and v and "default-src" in v
+    )
     assert policy.startswith("default-src 'none';")
     assert "http" not in policy
 
@@ -160,8 +162,8 @@ def test_the_page_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
         classes=names,
     )
     source = page(make_content(comparison), "large")
-    each = [len(json.dumps(m)) for m in Read(source).data()["methods"]]  # type: ignore[attr-defined]
-    assert len(source.encode()) + 7 * max(each) < 600_000  # nine methods
+    each = [len(json.dumps(m)) for m in ParsedPage(source).data()["methods"]]  # type: ignore[attr-defined]
+    assert len(source.encode()) + 7 * max(each) < 600_000  # The size with nine methods.
 
 
 def test_many_classes_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +174,7 @@ def test_many_classes_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = sl.compare(logits, y, methods={"LAC": sl.SplitConformal()})
     source = page(make_content(comparison), "many")
     assert len(source.encode()) < 250_000
-    data = Read(source).data()
+    data = ParsedPage(source).data()
     assert len(data["classes"]) == content_module.MAX_CLASSES  # type: ignore[arg-type]
     assert data["others"] == "1,300 other classes together"
 
@@ -181,7 +183,7 @@ def test_many_classes_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cells(source: str) -> list[list[str]]:
-    """The rows of the first table's body."""
+    """Return the cells in each row of the first table's body."""
     body = source[source.index("<tbody>") : source.index("</tbody>")]
     return [
         [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
@@ -205,49 +207,44 @@ def test_the_table_is_that_of_compare() -> None:
 
 
 def test_summary() -> None:
-    sections = make_content(plain())
-    words = " ".join(summary(sections))
+    text = " ".join(summary(content("plain")))
     sizes = sorted((plain().at(name, 0.95).size, name) for name in plain().curves)
-    assert f"{sizes[0][0]:.2f} labels on average with {sizes[0][1]}" in words
-    assert f"{sizes[1][0]:.2f} with {sizes[1][1]}, the next best method" in words
+    assert f"the mean set size is {sizes[0][0]:.2f} with {sizes[0][1]}" in text
+    assert f"{sizes[1][0]:.2f} with {sizes[1][1]} (the second smallest)" in text
     if len(sizes) > 2:
-        assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]}, the last one." in words
+        assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]} (the largest)." in text
     ranking, y, _ = plain()._fitted["LAC"].test
-    assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in words
+    assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in text
 
 
 def test_sentences_about_the_guarantee() -> None:
-    sections = guarantee_sections(make_content(compared()))
+    sections = guarantee_sections(content())
     first = " ".join(sections["What is guaranteed"])
     assert "guaranteed by 150 calibration rows" in first
-    # The accuracy on all new rows is Beta(143, 8): its standard deviation, in percent.
+    # The accuracy on all new rows has the distribution Beta(143, 8).
     assert "typically by 2 percentage points" in first
     assert "Methods without a guarantee: fixed." in first
     one = compared().at("Shortlister", 0.95)
     error = math.sqrt(one.guaranteed_accuracy * (1 - one.guaranteed_accuracy) / 150)
-    kept = (
-        f"95% guaranteed: the sets of Shortlister contain the right label for "
+    beginning = (
+        f"95% guaranteed: the sets of Shortlister contain the true label for "
         f"{100 * one.guaranteed_accuracy:.1f}% of the 150 test rows (standard error "
         f"{100 * error:.2g} percentage points), with {one.guaranteed_size:.2f} labels on average"
     )
-    (line,) = (line for line in sections["What was measured"] if line.startswith(kept))
-    assert ("which may be chance" in line) == (one.guaranteed_accuracy < 0.95)
+    (line,) = (line for line in sections["What was measured"] if line.startswith(beginning))
+    assert ("within the variation" in line) == (one.guaranteed_accuracy < 0.95)
     warned = " ".join(sections["What is not guaranteed"])
-    for word in ("Single rows", "Changed data", "size of the sets", "partly lucky"):
+    for word in ("Single rows", "Changed data", "size of the sets", "partly best by chance"):
         assert word in warned
     how = " ".join(sections["How methods are compared"])
     assert "Tuned separately for 75% and 95%: RAPS, “RAPS, re-scored” and “SAPS, re-scored”." in how
 
 
 def test_too_few_calibration_rows() -> None:
-    sections = guarantee_sections(make_content(plain()))
-    assert (
-        "99% cannot be guaranteed with these rows." in sections["What was measured"]
-    )  # by 52 rows
-    assert any(
-        words.startswith("98% guaranteed: the sets of LAC")
-        for words in sections["What was measured"]
-    )
+    sections = guarantee_sections(content("plain"))
+    measured = sections["What was measured"]
+    assert "99% cannot be guaranteed with these rows." in measured  # There are 52 rows.
+    assert any(sentence.startswith("98% guaranteed: the sets of LAC") for sentence in measured)
 
 
 def test_without_calibration_nothing_is_guaranteed() -> None:
@@ -256,20 +253,20 @@ def test_without_calibration_nothing_is_guaranteed() -> None:
         scores, y, methods={"LAC": sl.SplitConformal()}, calibration=None, classes=HOSTILE
     )
     sections = guarantee_sections(make_content(comparison))
-    assert sections["What is guaranteed"][0].startswith("Nothing:")
+    assert sections["What is guaranteed"][0].startswith("Nothing is guaranteed:")
     assert "What was measured" not in sections
     assert len(sections["What is not guaranteed"]) == 2
 
 
-@pytest.mark.parametrize(("share", "words"), [(0.95, "95%"), (0.999, "99.9%"), (0.29, "29%")])
-def test_percent(share: float, words: str) -> None:
-    assert percent(share) == words
+@pytest.mark.parametrize(("share", "text"), [(0.95, "95%"), (0.999, "99.9%"), (0.29, "29%")])
+def test_percent(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 # The file
 
 
-def test_a_file_is_never_replaced_unawares(tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
     assert plain().report(path, title="one") == path
     first = path.read_text(encoding="utf-8")
@@ -284,7 +281,7 @@ def test_a_file_is_never_replaced_unawares(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
-def test_nothing_is_computed_for_a_file_that_is_there(
+def test_an_existing_file_raises_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*given: object) -> None:
@@ -304,7 +301,7 @@ def test_nothing_is_computed_for_a_file_that_is_there(
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
-def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="entries, but there are"):
         plain().report(tmp_path / "report.html", examples=["a"])
     assert not list(tmp_path.iterdir())
@@ -319,7 +316,7 @@ def test_report_methods_of_models_and_of_the_estimator(tmp_path: Path) -> None:
     scores, y, x = rows(300, 1)
     model = sl.SplitConformal("lac").fit(scores[:200], y[:200], classes=HOSTILE)
     path = model.report(scores[200:], y[200:], path=tmp_path / "model.html", examples=["t"] * 100)
-    data = Read(path.read_text(encoding="utf-8")).data()
+    data = ParsedPage(path.read_text(encoding="utf-8")).data()
     assert [m["name"] for m in data["methods"]] == ["lac", "sets of one size"]  # type: ignore[attr-defined]
     assert {name for name, _ in data["examples"]} == {"t"}  # type: ignore[attr-defined]
     sets = model.predict_set(scores[200:], accuracy=0.9)
@@ -332,7 +329,7 @@ def test_report_methods_of_models_and_of_the_estimator(tmp_path: Path) -> None:
     path = clf.report(x[200:], labels[200:], tmp_path / "clf.html", title="mine")
     source = path.read_text(encoding="utf-8")
     assert "<title>mine</title>" in source
-    data = Read(source).data()
+    data = ParsedPage(source).data()
     assert data["names"] == ["no", "yes"]
     method = data["methods"][0]  # type: ignore[index]
     point = method["points"][method["at"][data["accuracies"].index(0.9)]]  # type: ignore[attr-defined]
@@ -355,7 +352,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_have_the_contrast_that_wcag_asks_for() -> None:
+def test_colours_have_the_contrast_that_wcag_requires() -> None:
     style = (PACKAGE / "page.css").read_text(encoding="utf-8")
     modes = [
         dict(re.findall(r"--(\w+(?:-\w+)?): (#\w{6})", block))
@@ -374,23 +371,23 @@ def test_colours_have_the_contrast_that_wcag_asks_for() -> None:
             assert contrast(colour, mode["back"]) >= 3, colour
 
 
-def test_headings_are_in_order_and_everything_named_is_there() -> None:
+def test_headings_are_nested_and_referenced_elements_exist() -> None:
     levels = [int(tag[1]) for tag in re.findall(r"<(h[1-6])", text().split("<script")[0])]
     assert levels[0] == 1
     assert all(b <= a + 1 for a, b in pairwise(levels))
-    ids = {value for _, name, value in read().attributes if name == "id"}
+    ids = {value for _, name, value in parse().attributes if name == "id"}
     script = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.js"))
-    asked = set(re.findall(r'byId\("([\w-]+)"\)', script)) | {
+    referenced = set(re.findall(r'byId\("([\w-]+)"\)', script)) | {
         "accuracy",
         "size",
         "single",
         "largest",
     }
-    assert asked <= ids
-    for _, name, value in read().attributes:
+    assert referenced <= ids
+    for _, name, value in parse().attributes:
         if name in ("for", "aria-labelledby", "aria-describedby", "aria-controls"):
             assert value in ids
-    assert read().tags["noscript"] == 1
+    assert parse().tags["noscript"] == 1
 
 
 def test_a_report_needs_neither_matplotlib_nor_pandas() -> None:

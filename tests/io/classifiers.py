@@ -120,7 +120,7 @@ def around(fitted: object, rows: object = X) -> sl.ShortlistClassifier:
     """Return a model around a fitted classifier."""
     how = getattr(fitted, "predict_proba", None) or fitted.decision_function  # type: ignore[attr-defined]
     method = sl.SplitConformal("lac", temperature=None).fit(how(rows), Y)
-    return sl.ShortlistClassifier.of(fitted, method)
+    return sl.ShortlistClassifier.from_fitted(fitted, method)
 
 
 def save(estimator: object, path: Path) -> tuple[sl.ShortlistClassifier, Path]:

@@ -1,4 +1,4 @@
-"""Mini-batches of examples that may be larger than memory."""
+"""Mini-batches of examples that can be larger than memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shortlist.learning.batches import BatchSampler, Examples
 
 
 def test_examples_in_memory_are_shuffled_as_a_whole() -> None:
-    whole = Examples((torch.zeros(50, 3),), (torch.zeros(50),))
-    assert not whole.is_windowed
-    (order,) = whole.shuffle(40, 8, torch.Generator().manual_seed(4))
+    examples = Examples((torch.zeros(50, 3),), (torch.zeros(50),))
+    assert not examples.is_windowed
+    (order,) = examples.shuffle(40, 8, torch.Generator().manual_seed(4))
     assert torch.equal(order, torch.randperm(40, generator=torch.Generator().manual_seed(4)))
-    assert whole.load(order) == (whole, order)
+    assert examples.load(order) == (examples, order)
 
 
 def test_each_loaded_row_is_in_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +22,11 @@ def test_each_loaded_row_is_in_its_position(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(out_of_core, "WINDOW_BYTES", 384)  # 32 rows of 12 bytes.
     monkeypatch.setattr(out_of_core, "CHUNK_BYTES", 48)
     numbers = torch.arange(90)
-    all_ = Examples((numbers[:, None] * 2.0,), (numbers,), numbers % 3)
-    windows = all_.shuffle(90, 16, torch.Generator().manual_seed(0))
+    examples = Examples((numbers[:, None] * 2.0,), (numbers,), numbers % 3)
+    windows = examples.shuffle(90, 16, torch.Generator().manual_seed(0))
     assert [len(rows) for rows in windows] == [32, 32, 26]
     for rows in windows:
-        loaded, positions = all_.load(rows)
+        loaded, positions = examples.load(rows)
         assert torch.equal(loaded.targets[0].diff() > 0, torch.ones(len(rows) - 1).bool())
         batch = loaded[positions]
         assert torch.equal(batch.inputs[0][:, 0], rows * 2.0)

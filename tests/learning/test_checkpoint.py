@@ -1,4 +1,4 @@
-"""Checkpoints: an interrupted training ends as if nothing had happened, or says why it cannot."""
+"""Checkpoints: a resumed training run has the same result as one that was not interrupted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from shortlist.learning import checkpoint as _checkpoint
+from shortlist.learning import checkpoint as checkpoint_module
 from shortlist.learning.checkpoint import Checkpoint, fingerprint
 from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.settings import TrainingSettings, build_with_seed
@@ -40,12 +40,12 @@ def stack() -> nn.Module:
 
 
 def tied() -> nn.Module:
-    shared = nn.Linear(4, 4)  # tied weights share their memory
+    shared = nn.Linear(4, 4)  # Tied weights share memory.
     return nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(4, 2))
 
 
 def transposed() -> nn.Module:
-    network = perceptron(4, 2, 8)  # weights in another memory layout
+    network = perceptron(4, 2, 8)  # The weights have another memory layout.
     network[0].weight = nn.Parameter(network[0].weight.detach().T.contiguous().T)
     return network
 
@@ -71,16 +71,16 @@ def loss(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 class Interrupted:
-    """The loss, until its n-th call."""
+    """A loss that raises an error after a number of calls."""
 
     objective = staticmethod(loss)
 
     def __init__(self, after: int, error: type[BaseException] = KeyboardInterrupt) -> None:
-        self.left, self.error = after, error
+        self.remaining, self.error = after, error
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise self.error("stop")
         return self.objective(outputs, y)
 
@@ -109,7 +109,7 @@ def fit(
 
 
 def interrupt(path: Path, make: Callable[[], nn.Module] = simple, after: int = 30) -> bytes:
-    """A checkpoint of a training that stopped in its fourth epoch (seven batches and a look)."""
+    """Interrupt a run in its fourth epoch (of seven batches and a validation); return the file."""
     with pytest.raises(KeyboardInterrupt):
         fit(make, Interrupted(after), checkpoint=path)
     return path.read_bytes()
@@ -118,7 +118,7 @@ def interrupt(path: Path, make: Callable[[], nn.Module] = simple, after: int = 3
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("held_out", [0.1, 0.0])
 @pytest.mark.parametrize("make", [simple, with_dropout, stack, tied, transposed, half_used])
-def test_an_interrupted_training_ends_bit_for_bit_like_one_that_was_not(
+def test_a_resumed_run_has_bit_for_bit_the_same_result(
     make: Callable[[], nn.Module], held_out: float, error: type[BaseException], tmp_path: Path
 ) -> None:
     path = tmp_path / "new folder" / "fit.ckpt"
@@ -128,19 +128,21 @@ def test_an_interrupted_training_ends_bit_for_bit_like_one_that_was_not(
         fit(make, Interrupted(30, error), settings, path)
     assert [p.name for p in path.parent.iterdir()] == ["fit.ckpt"]
     steps = Interrupted(10**6)
-    resumed, again = fit(make, steps, settings, path)
-    assert not list(path.parent.iterdir())  # done: the file is gone
+    resumed, resumed_history = fit(make, steps, settings, path)
+    assert not list(path.parent.iterdir())  # The file is removed at the end.
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
-    assert again.loss == history.loss
-    assert again.validation_loss == history.validation_loss
-    assert again.best_epoch == history.best_epoch
+    assert resumed_history.loss == history.loss
+    assert resumed_history.validation_loss == history.validation_loss
+    assert resumed_history.best_epoch == history.best_epoch
     batches = 7 + 1 if held_out else 8
-    assert 10**6 - steps.left == (len(history) - 30 // batches) * batches  # it did go on from it
+    assert (
+        10**6 - steps.remaining == (len(history) - 30 // batches) * batches
+    )  # The run was resumed.
 
 
 @pytest.mark.parametrize("make", [simple, stack])
-def test_the_best_weights_outlive_an_interruption(
+def test_the_best_weights_are_kept_after_an_interruption(
     make: Callable[[], nn.Module], tmp_path: Path
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -149,34 +151,34 @@ def test_the_best_weights_outlive_an_interruption(
     )
     whole, history = fit(make, settings=settings)
     best = max(history.best_epoch)
-    assert 0 < best < len(history) - 3  # it stopped because it got worse
+    assert 0 < best < len(history) - 3  # Training stops early.
     batches = 6 + 1
     with pytest.raises(KeyboardInterrupt):
         fit(make, Interrupted((best + 3) * batches), settings, path)
-    resumed, again = fit(make, settings=settings, checkpoint=path)
+    resumed, resumed_history = fit(make, settings=settings, checkpoint=path)
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert again.best_epoch == history.best_epoch
-    assert len(again) == len(history)
+    assert resumed_history.best_epoch == history.best_epoch
+    assert len(resumed_history) == len(history)
 
 
-def test_a_training_interrupted_repeatedly_is_resumed(tmp_path: Path) -> None:
+def test_a_run_can_be_interrupted_repeatedly(tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     whole, history = fit()
     for _ in range(3):
         interrupt(path, after=12)
-    resumed, again = fit(checkpoint=path)
+    resumed, resumed_history = fit(checkpoint=path)
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert again.loss == history.loss
+    assert resumed_history.loss == history.loss
 
 
-def test_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
+def test_a_checkpoint_does_not_change_the_result(tmp_path: Path) -> None:
     plain, history = fit()
-    kept, again = fit(checkpoint=tmp_path / "fit.ckpt")
+    kept, kept_history = fit(checkpoint=tmp_path / "fit.ckpt")
     for a, b in zip(plain.parameters(), kept.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert again.loss == history.loss
+    assert kept_history.loss == history.loss
     assert not list(tmp_path.iterdir())
 
 
@@ -194,7 +196,7 @@ def test_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
         },
     ],
 )
-def test_the_checkpoint_of_another_training_is_rejected_and_kept(
+def test_the_checkpoint_of_another_run_is_rejected_and_kept(
     change: dict[str, object], tmp_path: Path
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -206,7 +208,7 @@ def test_the_checkpoint_of_another_training_is_rejected_and_kept(
 
 @pytest.mark.parametrize("which", ["inputs", "targets"])
 @pytest.mark.parametrize("row", [0, 61, 119])
-def test_other_data_are_another_training_even_if_one_row_differs(
+def test_a_checkpoint_is_rejected_if_one_row_of_the_data_differs(
     which: str, row: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -230,7 +232,7 @@ def cross_fit(
     folds: Tensor = FOLDS,
     dropout: float = 0.4,
 ) -> tuple[nn.Module, History]:
-    """Averaged weights, several inputs, dropout, and a fold for each member."""
+    """Train with averaged weights, several inputs, dropout and folds."""
     x, y = data()
 
     def build() -> Residual:
@@ -255,7 +257,7 @@ def cross_fit(
 
 
 def by_row(outputs: Tensor, y: Tensor) -> Tensor:
-    each = y.expand(outputs.shape[:2])  # rows that members share, or rows of their own
+    each = y.expand(outputs.shape[:2])  # Members share the rows or have their own.
     losses = [
         nn.functional.cross_entropy(o, t, reduction="none")
         for o, t in zip(outputs, each, strict=True)
@@ -268,27 +270,25 @@ class InterruptedByRow(Interrupted):
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 5])
-def test_an_interrupted_cross_fit_ends_bit_for_bit_like_one_that_was_not(
-    epochs: int, tmp_path: Path
-) -> None:
+def test_a_resumed_cross_fit_has_bit_for_bit_the_same_result(epochs: int, tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     whole, history = cross_fit(None, by_row)
-    calls = 8 + 1  # batches, and a look
+    calls = 8 + 1  # Eight batches and a validation.
     assert len(history) > 5
     with pytest.raises(KeyboardInterrupt):
         cross_fit(path, InterruptedByRow(epochs * calls + 4))
     steps = InterruptedByRow(10**6)
-    resumed, again = cross_fit(path, steps)
-    assert 10**6 - steps.left == (len(history) - epochs) * calls
+    resumed, resumed_history = cross_fit(path, steps)
+    assert 10**6 - steps.remaining == (len(history) - epochs) * calls
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
-    assert again.loss == history.loss
-    assert again.validation_loss == history.validation_loss
-    assert again.best_epoch == history.best_epoch
+    assert resumed_history.loss == history.loss
+    assert resumed_history.validation_loss == history.validation_loss
+    assert resumed_history.best_epoch == history.best_epoch
 
 
 @pytest.mark.parametrize("change", [{"folds": (torch.arange(120) + 1) % 3}, {"dropout": 0.1}])
-def test_other_folds_or_dropout_are_another_training(
+def test_a_checkpoint_with_other_folds_or_dropout_is_rejected(
     change: dict[str, object], tmp_path: Path
 ) -> None:
     path = tmp_path / "fit.ckpt"
@@ -306,12 +306,12 @@ def test_a_damaged_or_foreign_file_is_rejected_and_kept(damage: str, tmp_path: P
         case "truncated":
             path.write_bytes(before[: len(before) // 2])
         case "text":
-            path.write_text("my thesis, do not lose")
+            path.write_text("another file")
         case "empty":
             path.write_bytes(b"")
         case "header":
             path.write_bytes(b"\xff" * 8 + before[8:])
-        case "foreign":  # somebody's weights
+        case "foreign":  # A file of weights.
             save_file({"weight": torch.zeros(3)}, path)
     content = path.read_bytes()
     with pytest.raises(ValueError, match=r"fit\.ckpt.*remove it") as caught:
@@ -335,7 +335,7 @@ def test_a_failed_write_keeps_the_last_file(
         Path(filename).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(_checkpoint, "save_file", half)
+    monkeypatch.setattr(checkpoint_module, "save_file", half)
     with pytest.raises(OSError, match="disk full"):
         fit(checkpoint=path)
     assert path.read_bytes() == before
@@ -353,15 +353,15 @@ def test_a_first_write_that_fails_leaves_nothing(
         Path(filename).write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_checkpoint, "save_file", half)
+    monkeypatch.setattr(checkpoint_module, "save_file", half)
     with pytest.raises(KeyboardInterrupt):
         fit(checkpoint=tmp_path / "fit.ckpt")
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_in_the_file_is_code(tmp_path: Path) -> None:
+def test_the_file_contains_only_numbers_and_json(tmp_path: Path) -> None:
     content = interrupt(tmp_path / "fit.ckpt")
-    length = int.from_bytes(content[:8], "little")  # safetensors: a JSON header, then numbers
+    length = int.from_bytes(content[:8], "little")  # A JSON header is followed by numbers.
     header = json.loads(content[8 : 8 + length])
     assert {entry["dtype"] for name, entry in header.items() if name != "__metadata__"} <= {
         "F32",
@@ -380,11 +380,11 @@ def test_a_checkpoint_loads_what_was_saved(tmp_path: Path) -> None:
         "half": torch.ones(2, dtype=torch.float16),
     }
     store.save(tensors, {"epoch": 3, "loss": [[float("nan"), 1.5]]})
-    found = store.load(torch.device("cpu"))
-    assert found is not None
-    assert all(torch.equal(found[0][name], value) for name, value in tensors.items())
-    assert found[1]["epoch"] == 3
-    assert str(found[1]["loss"]) == "[[nan, 1.5]]"
+    result = store.load(torch.device("cpu"))
+    assert result is not None
+    assert all(torch.equal(result[0][name], value) for name, value in tensors.items())
+    assert result[1]["epoch"] == 3
+    assert str(result[1]["loss"]) == "[[nan, 1.5]]"
     store.remove()
     store.remove()
     assert store.load(torch.device("cpu")) is None
@@ -392,7 +392,7 @@ def test_a_checkpoint_loads_what_was_saved(tmp_path: Path) -> None:
 
 def test_a_fingerprint_depends_on_shapes_types_names_and_values() -> None:
     x = torch.arange(12.0)
-    prints = [
+    digests = [
         fingerprint("", {"x": x}),
         fingerprint("note", {"x": x}),
         fingerprint("", {"y": x}),
@@ -404,5 +404,5 @@ def test_a_fingerprint_depends_on_shapes_types_names_and_values() -> None:
         fingerprint("", {"x": x.to(torch.bfloat16)}),
         fingerprint("", {}),
     ]
-    assert len(set(prints)) == len(prints)
-    assert fingerprint("", {"x": x}) == prints[0] == fingerprint("", {"x": x.flip(0).flip(0)})
+    assert len(set(digests)) == len(digests)
+    assert fingerprint("", {"x": x}) == digests[0] == fingerprint("", {"x": x.flip(0).flip(0)})

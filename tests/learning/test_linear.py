@@ -1,4 +1,4 @@
-"""The linear classifier: eight losses, and probabilities where a loss tells them."""
+"""The linear classifier: its losses, and probabilities if the loss determines them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ def test_scikit_learns_own_checks(
 def test_every_loss_learns_digits(loss: str) -> None:
     h = sl.LinearClassifier(loss, learning_rate=0.003, max_epochs=12)
     h.fit(DIGITS.x[:1200], DIGITS.y[:1200])
-    # The margin loss is flat where a wrong label leads, so that it gets no further than this;
-    # the hinge loss separates few of ten classes with linear scores.
-    least = {"margin": 0.3, "hinge": 0.75}.get(loss, 0.85)
-    assert h.score(DIGITS.x[1200:], DIGITS.y[1200:]) > least
+    # The gradient of the margin loss is zero where a wrong label has the highest score, and the
+    # hinge loss separates few of ten classes with linear scores.
+    min_accuracy = {"margin": 0.3, "hinge": 0.75}.get(loss, 0.85)
+    assert h.score(DIGITS.x[1200:], DIGITS.y[1200:]) > min_accuracy
 
 
-def known(posterior: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Rows of a few kinds, each with its labels in exactly these shares."""
-    kinds, labels = posterior.shape
+def data_with_posterior(
+    posterior: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return rows whose labels have exactly these frequencies."""
+    inputs, labels = posterior.shape
     counts = np.rint(100 * posterior).astype(int)
-    x = np.repeat(np.eye(kinds), counts.sum(axis=1), axis=0)
+    x = np.repeat(np.eye(inputs), counts.sum(axis=1), axis=0)
     y = np.concatenate([np.repeat(np.arange(labels), row) for row in counts])
     return x, y
 
@@ -55,7 +57,7 @@ def known(posterior: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
 def test_probabilities_are_the_true_posterior(
     loss: str, q: float, posterior: NDArray[np.float64]
 ) -> None:
-    x, y = known(np.rint(100 * posterior) / 100)
+    x, y = data_with_posterior(np.rint(100 * posterior) / 100)
     h = sl.LinearClassifier(
         loss,
         q=q,
@@ -66,9 +68,9 @@ def test_probabilities_are_the_true_posterior(
         weight_decay=0.0,
         clip_norm=None,
     ).fit(x, y)
-    found = h.predict_proba(np.eye(len(posterior)))
-    np.testing.assert_allclose(found, np.rint(100 * posterior) / 100, atol=0.01)
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+    result = h.predict_proba(np.eye(len(posterior)))
+    np.testing.assert_allclose(result, np.rint(100 * posterior) / 100, atol=0.01)
+    np.testing.assert_allclose(result.sum(axis=1), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["mae", "constrained_exp", "squared_hinge", "hinge", "margin"])
@@ -77,9 +79,9 @@ def test_other_losses_have_no_predict_proba(loss: str) -> None:
     assert not hasattr(h, "predict_proba")
     with pytest.raises(AttributeError) as caught:
         _ = h.predict_proba
-    told = f"{caught.value} {caught.value.__cause__}"
-    assert repr(loss) in told
-    assert "decision_function" in told
+    message = f"{caught.value} {caught.value.__cause__}"
+    assert repr(loss) in message
+    assert "decision_function" in message
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -89,7 +91,7 @@ def test_coefficients_apply_to_unscaled_features(scale: float) -> None:
     np.testing.assert_allclose(h.decision_function(x), x @ h.coef_.T + h.intercept_, atol=1e-9)
     assert h.coef_.shape == (10, 64)
     assert h.intercept_.shape == (10,)
-    # Features on another scale, the same classifier.
+    # The scale of the features does not change the classifier.
     plain = sl.LinearClassifier(max_epochs=3).fit(DIGITS.x.astype(np.float64), DIGITS.y)
     np.testing.assert_allclose(
         h.decision_function(x), plain.decision_function(DIGITS.x.astype(np.float64)), atol=1e-3
@@ -107,14 +109,14 @@ def test_two_classes_have_one_decision_value() -> None:
     )
 
 
-def test_torch_in_torch_out() -> None:
+def test_tensors_give_tensors() -> None:
     x, y = torch.from_numpy(DIGITS.x), torch.from_numpy(DIGITS.y)
     h = sl.LinearClassifier(max_epochs=3).fit(x, y)
-    by_numpy = sl.LinearClassifier(max_epochs=3).fit(DIGITS.x, DIGITS.y)
+    numpy_fit = sl.LinearClassifier(max_epochs=3).fit(DIGITS.x, DIGITS.y)
     for method in ("decision_function", "predict", "predict_proba"):
         out = getattr(h, method)(x)
         assert isinstance(out, torch.Tensor)
-        assert np.array_equal(out.numpy(), getattr(by_numpy, method)(DIGITS.x))
+        assert np.array_equal(out.numpy(), getattr(numpy_fit, method)(DIGITS.x))
         assert isinstance(getattr(h, method)(DIGITS.x), np.ndarray)
     names = np.array([f"digit {i}" for i in range(10)])
     named = sl.LinearClassifier(max_epochs=3).fit(x, names[DIGITS.y].tolist())
@@ -142,8 +144,8 @@ def test_the_same_seed_gives_the_same_classifier() -> None:
 
 def test_pickle_and_clone() -> None:
     h = sl.LinearClassifier("hinge", max_epochs=2).fit(DIGITS.x, DIGITS.y)
-    again = pickle.loads(pickle.dumps(h))
-    assert np.array_equal(again.predict(DIGITS.x), h.predict(DIGITS.x))
+    loaded = pickle.loads(pickle.dumps(h))
+    assert np.array_equal(loaded.predict(DIGITS.x), h.predict(DIGITS.x))
     with pytest.raises(NotFittedError):
         clone(h).predict(DIGITS.x)
 
@@ -154,10 +156,10 @@ def test_an_interrupted_fit_is_unfitted_until_it_is_resumed(
     path = tmp_path / "h.ckpt"
     whole = sl.LinearClassifier("exp", max_epochs=4).fit(DIGITS.x, DIGITS.y)
     h = sl.LinearClassifier("exp", max_epochs=4, checkpoint=path)
-    real, calls = linear.from_name, []
+    original, calls = linear.from_name, []
 
-    def breaking(*args: object, **kwargs: object) -> torch.nn.Module:
-        loss = real(*args, **kwargs)  # type: ignore[arg-type]
+    def interrupted(*args: object, **kwargs: object) -> torch.nn.Module:
+        loss = original(*args, **kwargs)  # type: ignore[arg-type]
 
         def count(*_: object) -> None:
             calls.append(1)
@@ -167,7 +169,7 @@ def test_an_interrupted_fit_is_unfitted_until_it_is_resumed(
         loss.register_forward_pre_hook(count)
         return loss
 
-    monkeypatch.setattr(linear, "from_name", breaking)
+    monkeypatch.setattr(linear, "from_name", interrupted)
     with pytest.raises(KeyboardInterrupt):
         h.fit(DIGITS.x, DIGITS.y)
     assert path.exists()

@@ -1,4 +1,4 @@
-"""Networks: a stack is its members, nothing more; standardised inputs are what they say."""
+"""Networks: a stack equals its members, and inputs are standardized."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shortlist.learning.networks import (
 
 
 def perturbed(stack: Stack, seed: int = 0) -> Stack:
-    """Members that differ from one another."""
+    """Add noise to the parameters, so that the members differ."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in stack.parameters():
@@ -27,8 +27,8 @@ def perturbed(stack: Stack, seed: int = 0) -> Stack:
     return stack
 
 
-def by_hand(stack: Stack, member: int, x: torch.Tensor) -> torch.Tensor:
-    """A member evaluated from its weights alone."""
+def evaluate_member(stack: Stack, member: int, x: torch.Tensor) -> torch.Tensor:
+    """Evaluate a member from its weights."""
     h = x
     for i, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
         h = (h if i == 0 else h.clamp(min=0)) @ weight[member] + bias[member]
@@ -60,7 +60,7 @@ def test_members_equal_perceptrons_evaluated_alone(hidden: int) -> None:
     x = torch.randn(11, 5, dtype=torch.float64)
     out = stack(x)
     for i in range(4):
-        torch.testing.assert_close(out[i], by_hand(stack, i, x), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(out[i], evaluate_member(stack, i, x), rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(out[i], stack.member(i)(x), rtol=1e-12, atol=1e-12)
     assert not torch.allclose(out[0], out[1])
 
@@ -74,7 +74,7 @@ def test_a_member_can_be_extracted_and_stacked_again() -> None:
         assert torch.equal(a, b)
     before = stack(torch.ones(2, 5)).detach()
     with torch.no_grad():
-        member[0].weight.zero_()  # a member has weights of its own
+        member[0].weight.zero_()  # The member has a copy of the weights.
     assert torch.equal(stack(torch.ones(2, 5)), before)
 
 
@@ -124,7 +124,7 @@ def test_a_stack_rejects_unsupported_layers(layers: list[nn.Module]) -> None:
         Stack(nn.Sequential(*layers), 2)
 
 
-def test_members_start_each_as_its_own_prototype() -> None:
+def test_each_member_starts_as_its_prototype() -> None:
     each = [perceptron(5, 3, 8).double() for _ in range(3)]
     stack = Stack(each)
     x = torch.randn(7, 5, dtype=torch.float64)
@@ -147,7 +147,7 @@ def test_prototypes_of_different_shapes_raise(other: nn.Sequential) -> None:
         Stack([perceptron(4, 4, 4, hidden=1), other])
 
 
-def test_the_widest_layer_is_known_for_all_members() -> None:
+def test_widest_is_the_total_width_of_all_members() -> None:
     assert Stack(perceptron(5, 3, 8), 4).widest == 32
     assert Stack(perceptron(5, 30, 8), 4).widest == 120
     assert Stack(perceptron(5, 3, hidden=0), 2).widest == 6
@@ -156,24 +156,26 @@ def test_the_widest_layer_is_known_for_all_members() -> None:
 # Dropout
 
 
-def dropping() -> nn.Sequential:
+def with_dropout() -> nn.Sequential:
     return perceptron(6, 3, 8, dropout=0.5, input_dropout=0.25).double()
 
 
-def test_dropout_is_for_training_only() -> None:
-    stack = perturbed(Stack(dropping(), 3))
+def test_dropout_is_disabled_in_evaluation() -> None:
+    stack = perturbed(Stack(with_dropout(), 3))
     x = torch.randn(11, 6, dtype=torch.float64)
     assert not torch.allclose(stack(x), stack(x))
     stack.eval()
     for i in range(3):
-        torch.testing.assert_close(stack(x)[i], by_hand(stack, i, x), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            stack(x)[i], evaluate_member(stack, i, x), rtol=1e-12, atol=1e-12
+        )
         torch.testing.assert_close(stack(x)[i], stack.member(i)(x), rtol=1e-12, atol=1e-12)
 
 
 def test_a_member_with_dropout_can_be_extracted_and_stacked_again() -> None:
-    stack = perturbed(Stack(dropping(), 3))
+    stack = perturbed(Stack(with_dropout(), 3))
     member = stack.member(1)
-    assert [repr(layer) for layer in member] == [repr(layer) for layer in dropping()]
+    assert [repr(layer) for layer in member] == [repr(layer) for layer in with_dropout()]
     assert all(layer.training for layer in member)
     assert not any(layer.training for layer in stack.eval().member(1))
     again = Stack(member, 2)
@@ -183,38 +185,42 @@ def test_a_member_with_dropout_can_be_extracted_and_stacked_again() -> None:
 
 
 def test_all_members_share_a_dropout_mask() -> None:
-    stack = Stack(dropping(), 2)
+    stack = Stack(with_dropout(), 2)
     x = torch.randn(50, 6, dtype=torch.float64)
     out = stack(x)
-    torch.testing.assert_close(out[0], out[1])  # they are alike: only a draw could tell them apart
+    torch.testing.assert_close(
+        out[0], out[1]
+    )  # The members are equal, so that only different masks would change the outputs.
     twice = stack(torch.cat([x, x]))
-    assert not torch.allclose(twice[0, :50], twice[0, 50:])  # every row has its own
+    assert not torch.allclose(twice[0, :50], twice[0, 50:])  # Every row has its own mask.
 
 
 @pytest.mark.parametrize("where", ["input_dropout", "dropout"])
-def test_dropout_leaves_the_expected_output_as_it_is(where: str) -> None:
-    torch.manual_seed(1)  # weights that let every output vary, whatever was drawn before
-    hidden = 0 if where == "input_dropout" else 1  # the output is linear in what is dropped
+def test_dropout_does_not_change_the_expected_output(where: str) -> None:
+    torch.manual_seed(1)  # With these weights every output varies.
+    hidden = 0 if where == "input_dropout" else 1  # The output is linear in the dropped units.
     prototype = perceptron(6, 3, 8, hidden, **{where: 0.4}).double()  # type: ignore[arg-type]
     stack = perturbed(Stack(prototype, 2))
     x = torch.randn(6, dtype=torch.float64).expand(20_000, -1)
     torch.manual_seed(0)
     with torch.no_grad():
-        drawn = stack(x)
+        outputs = stack(x)
         expected = stack.eval()(x[:1])
-    error = drawn.std(dim=1) / 20_000**0.5
-    assert (drawn.std(dim=1) > 0.1).all()
-    assert ((drawn.mean(dim=1) - expected[:, 0]).abs() < 5 * error).all()
+    error = outputs.std(dim=1) / 20_000**0.5
+    assert (outputs.std(dim=1) > 0.1).all()
+    assert ((outputs.mean(dim=1) - expected[:, 0]).abs() < 5 * error).all()
 
 
-def test_dropout_drops_the_given_share() -> None:
+def test_dropout_drops_the_given_fraction() -> None:
     stack = Stack(perceptron(1, 1, hidden=0, input_dropout=0.3), 1)
     with torch.no_grad():
         stack.weights[0].fill_(1.0)
         stack.biases[0].zero_()
         out = stack(torch.ones(10_000, 1)).flatten()
     assert 0.28 < float((out == 0).double().mean()) < 0.32
-    assert out.unique().tolist() == pytest.approx([0, 256 / (256 - 77)])  # 0.3 in 256ths
+    assert out.unique().tolist() == pytest.approx(
+        [0, 256 / (256 - 77)]
+    )  # 0.3 is rounded to 77 / 256.
 
 
 @pytest.mark.parametrize("share", [0.002, 0.2, 0.5, 0.999])
@@ -227,7 +233,7 @@ def test_a_dropout_mask_keeps_the_mean(share: float) -> None:
     error = (dropped * (1 - dropped) / mask.numel()) ** 0.5
     assert abs(float((mask == 0).double().mean()) - dropped) < 4 * error
     assert mask.max() == 1 / (1 - dropped)
-    # Neither rows nor columns nor neighbours have anything in common.
+    # Rows, columns and neighbouring bytes are uncorrelated.
     kept = (mask > 0).double() - (1 - dropped)
     for a, b in ((kept[1:], kept[:-1]), (kept[:, 1:], kept[:, :-1]), (kept[:, 8:], kept[:, :-8])):
         assert abs(float((a * b).mean())) < 4 * dropped * (1 - dropped) / a.numel() ** 0.5
@@ -245,14 +251,14 @@ def test_a_dropout_mask_follows_the_global_seed() -> None:
 def test_members_can_have_different_rows() -> None:
     stack = Stack([perceptron(5, 3, 8, hidden) for hidden in (2, 2, 2)])
     x = torch.randn(3, 11, 5)
-    together = stack(x)
-    assert together.shape == (3, 11, 3)
+    outputs = stack(x)
+    assert outputs.shape == (3, 11, 3)
     for j in range(3):
-        torch.testing.assert_close(together[j], stack.member(j)(x[j]))
-        torch.testing.assert_close(together[j], stack(x[j])[j])
+        torch.testing.assert_close(outputs[j], stack.member(j)(x[j]))
+        torch.testing.assert_close(outputs[j], stack(x[j])[j])
 
 
-# A residual on a prior
+# Residual networks
 
 
 def residual(scale: float = 1.0) -> tuple[Residual, torch.Tensor, torch.Tensor]:
@@ -261,19 +267,19 @@ def residual(scale: float = 1.0) -> tuple[Residual, torch.Tensor, torch.Tensor]:
     return Residual(Standardize.from_data(x), Stack(each), scale), x, prior
 
 
-def test_at_the_start_a_residual_is_the_scaled_prior() -> None:
+def test_the_initial_output_of_a_residual_is_the_scaled_prior() -> None:
     network, x, prior = residual(0.5)
     assert torch.equal(network(x, prior), (0.5 * prior).expand(3, -1, -1))
 
 
-def test_a_residual_adds_each_members_outputs_to_its_own_multiple_of_the_prior() -> None:
+def test_a_residual_adds_the_outputs_of_each_member_to_its_scaled_prior() -> None:
     network, x, prior = residual()
     perturbed(network.stack)
     with torch.no_grad():
         network.scale.copy_(torch.tensor([1.0, 2.0, -1.0]).view(3, 1, 1))
-    standard = (x - x.mean(dim=0)) / x.std(dim=0, unbiased=False)
+    standardized = (x - x.mean(dim=0)) / x.std(dim=0, unbiased=False)
     for i, scale in enumerate((1.0, 2.0, -1.0)):
-        expected = scale * prior + network.stack.member(i)(standard)
+        expected = scale * prior + network.stack.member(i)(standardized)
         torch.testing.assert_close(network(x, prior)[i], expected)
 
 
@@ -281,14 +287,14 @@ def test_columns_select_outputs() -> None:
     network, x, prior = residual()
     perturbed(network.stack)
     columns = torch.stack([torch.randperm(4) for _ in range(9)])[:, :2]
-    columns[3] = 2  # one output may stand in several places
+    columns[3] = 2  # An output can be in several columns.
     outputs = network.stack(network.standardize(x))
-    found = network(x, prior[:, :2], columns)
-    assert found.shape == (3, 9, 2)
+    result = network(x, prior[:, :2], columns)
+    assert result.shape == (3, 9, 2)
     for member in range(3):
         for row in range(9):
-            picked = outputs[member, row, columns[row]]
-            torch.testing.assert_close(found[member, row], prior[row, :2] + picked)
+            expected = outputs[member, row, columns[row]]
+            torch.testing.assert_close(result[member, row], prior[row, :2] + expected)
 
 
 def test_members_of_a_residual_do_not_affect_each_other() -> None:
@@ -301,14 +307,14 @@ def test_members_of_a_residual_do_not_affect_each_other() -> None:
         assert parameter.grad[[0, 2]].abs().max() == 0
 
 
-def test_the_papers_perceptron() -> None:
+def test_the_default_perceptron_is_that_of_the_paper() -> None:
     network = perceptron(10, 4)
     assert [m.out_features for m in network if isinstance(m, nn.Linear)] == [128, 128, 4]
     assert sum(isinstance(m, nn.ReLU) for m in network) == 2
     assert len(perceptron(10, 4, hidden=0)) == 1
 
 
-def test_standardised_columns_have_mean_0_and_deviation_1() -> None:
+def test_standardized_columns_have_mean_0_and_deviation_1() -> None:
     x = torch.randn(500, 3) * torch.tensor([1e-6, 1.0, 1e5]) + torch.tensor([0.0, -4.0, 1e5])
     z = Standardize.from_data(x)(x).double()
     assert z.mean(0).abs().max() < 1e-5
@@ -334,14 +340,14 @@ def test_float16_features_near_their_limit_do_not_overflow() -> None:
 
 
 def test_a_float64_column_that_varies_little_keeps_its_variation() -> None:
-    seconds = torch.arange(100, dtype=torch.float64)[:, None] + 1.7e9  # time stamps
+    seconds = torch.arange(100, dtype=torch.float64)[:, None] + 1.7e9  # Time stamps.
     z = Standardize.from_data(seconds)(seconds)
     assert z.dtype == torch.float32
     exact = (seconds - seconds.mean()) / seconds.std(unbiased=False)
     torch.testing.assert_close(z.double(), exact, rtol=1e-6, atol=1e-6)
 
 
-def test_new_rows_are_standardised_with_the_statistics_of_fit() -> None:
+def test_new_rows_are_standardized_with_the_statistics_of_fit() -> None:
     standardize = Standardize.from_data(torch.tensor([[0.0], [2.0]]))
     assert standardize(torch.tensor([[5.0]])).item() == 4.0
     assert set(standardize.state_dict()) == {"mean", "scale"}

@@ -46,11 +46,11 @@ def examples(rows: int = 1200, classes: int = 12) -> tuple[Tensor, Tensor, Tenso
     """Return scores, labels and informative features, sorted by label as image files often are."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(rows, 8, generator=generator)
-    seen = 2 * torch.randn(rows, classes, generator=generator)
-    z = seen + 2 * x @ torch.randn(8, classes, generator=generator)
+    scores = 2 * torch.randn(rows, classes, generator=generator)
+    z = scores + 2 * x @ torch.randn(8, classes, generator=generator)
     y = torch.multinomial(torch.softmax(z, dim=1), 1, generator=generator)[:, 0]
     order = torch.argsort(y, stable=True)
-    return seen[order], y[order], x[order]
+    return scores[order], y[order], x[order]
 
 
 # Training
@@ -59,14 +59,14 @@ def examples(rows: int = 1200, classes: int = 12) -> tuple[Tensor, Tensor, Tenso
 class Recorder:
     """A loss that records the rows of training batches and of validation batches."""
 
-    def __init__(self, left: float = float("inf")) -> None:
+    def __init__(self, calls: float = float("inf")) -> None:
         self.batches: list[Tensor] = []
         self.validated: list[Tensor] = []
-        self.left = left
+        self.remaining = calls
 
     def __call__(self, outputs: Tensor, y: Tensor, ids: Tensor) -> Tensor:
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise KeyboardInterrupt
         (self.batches if torch.is_grad_enabled() else self.validated).append(ids)
         if outputs.ndim == 2:
@@ -124,11 +124,11 @@ def test_an_interrupted_training_is_resumed(small_window: Path, tmp_path: Path) 
     whole = trained(Recorder(), lazy=True)
     path = tmp_path / "fit.ckpt"
     with pytest.raises(KeyboardInterrupt):
-        trained(Recorder(left=70), lazy=True, checkpoint=path)
+        trained(Recorder(calls=70), lazy=True, checkpoint=path)
     assert path.exists()
-    rest = Recorder()
-    resumed = trained(rest, lazy=True, checkpoint=path)
-    assert len(rest.batches) == 2 * 40  # Two of three epochs.
+    recorder = Recorder()
+    resumed = trained(recorder, lazy=True, checkpoint=path)
+    assert len(recorder.batches) == 2 * 40  # Two of three epochs.
     assert not path.exists()
     for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(a, b)
@@ -146,15 +146,17 @@ def test_means_and_neighbours_are_computed_by_blocks(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.scale, whole.scale)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    some_near = Neighbours(parts, 12).fit(take_rows(x, order), y[order], seed=0)
+    sampled = Neighbours(parts, 12).fit(take_rows(x, order), y[order], seed=0)
     assert near.root is not None
-    torch.testing.assert_close(some_near.root, near.root)
-    assert torch.equal(some_near.index, some_near.index.sort().values)
-    cosines = some_near.directions @ near.directions.T  # Each direction is one of all.
+    torch.testing.assert_close(sampled.root, near.root)
+    assert torch.equal(sampled.index, sampled.index.sort().values)
+    cosines = (
+        sampled.directions @ near.directions.T
+    )  # Each sampled direction is one of all directions.
     assert len(cosines) == 700
     best = cosines.max(dim=1)
     torch.testing.assert_close(best.values, torch.ones(700))
-    assert torch.equal(near.index[best.indices], some_near.index)
+    assert torch.equal(near.index[best.indices], sampled.index)
 
 
 # Models
@@ -195,7 +197,7 @@ def test_a_shortlister_learns_through_windows_what_it_learns_in_memory(
     plain = outcome(whole, listed)
     folder: Path = request.getfixturevalue("small_window")
     fitted = [shortlister(accuracy=0.9).fit(given_as(scores, listed), y, x) for _ in range(2)]
-    # Without shuffling, or shuffled inside windows only, it is 4% higher: rows are sorted.
+    # The rows are sorted by label. Without shuffling across windows, the loss is 4% higher.
     losses = [mean_validation_loss(model) for model in (fitted[0], whole)]
     np.testing.assert_allclose(*losses, rtol=0.01)
     accuracy, size = outcome(fitted[0], listed)
@@ -272,10 +274,10 @@ def test_a_path_learns_through_windows_what_it_learns_in_memory(
     # Losses are compared, because the chosen sets vary more from seed to seed.
     plain = held_out()
     folder: Path = request.getfixturevalue("small_window")
-    found = held_out()
+    result = held_out()
     # Shuffles differ by at most 0.0005; wrong rows would cost at least 0.002.
-    np.testing.assert_allclose(found, plain, rtol=1e-3)
-    assert np.array_equal(held_out(), found)
+    np.testing.assert_allclose(result, plain, rtol=1e-3)
+    assert np.array_equal(held_out(), result)
     assert list(folder.iterdir()) == []
 
 
@@ -309,7 +311,7 @@ def test_a_linear_classifier_learns_through_windows(request: pytest.FixtureReque
     h = sl.LinearClassifier(max_epochs=20, learning_rate=0.01)
     plain = min(h.fit(x, y).history_.validation_loss)
     request.getfixturevalue("small_window")
-    # Without shuffling it is 7% higher: the rows are sorted by label.
+    # The rows are sorted by label. Without shuffling, the loss is 7% higher.
     assert min(h.fit(x, y).history_.validation_loss) == pytest.approx(plain, rel=0.02)
 
 
@@ -333,13 +335,13 @@ def test_a_large_parquet_file_is_read_like_a_small_one(
     frame.to_parquet(file)
     small = read_rows(file)
     folder: Path = request.getfixturevalue("small_window")
-    many = read_rows(file)
-    assert isinstance(many.scores, np.memmap)
-    assert isinstance(many.features, np.memmap)
+    large = read_rows(file)
+    assert isinstance(large.scores, np.memmap)
+    assert isinstance(large.features, np.memmap)
     for part in ("scores", "features", "y", "classes"):
-        one, other = getattr(small, part), getattr(many, part)
+        one, other = getattr(small, part), getattr(large, part)
         assert (one is None and other is None) or np.array_equal(one, other)
-    assert many.feature_names == small.feature_names
+    assert large.feature_names == small.feature_names
     assert list(folder.iterdir()) == []
 
 
@@ -350,8 +352,8 @@ def test_a_large_parquet_file_of_candidates_is_read_into_memory(
     rows = {"labels": [[0, 1], [2]] * 50, "scores": [[0.5, 0.3], [0.9]] * 50, "y": [0, 2] * 50}
     pd.DataFrame(rows).to_parquet(file)
     request.getfixturevalue("small_window")
-    found = read_rows(file)
-    assert [list(row) for row in found.labels] == rows["labels"]
+    result = read_rows(file)
+    assert [list(row) for row in result.labels] == rows["labels"]
 
 
 def test_rows_of_different_length_in_parts_of_a_file_are_an_error(

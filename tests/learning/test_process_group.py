@@ -1,4 +1,4 @@
-"""Two processes fit one model: the same in both, and as good as in one process."""
+"""Two processes fit the same model, which is as good as a model of one process."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ MODELS = {
 
 
 def _fit(rank: int, port: int, folder: str) -> None:
-    """Fit in one process, on about every second row."""
+    """Fit the models in one of two processes, on about half of the rows."""
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", address, rank=rank, world_size=2)
-    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # Of different size.
-    found = {}
+    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # The sizes differ.
+    results = {}
     with use_process_group(ProcessGroup()):
         sums = current_group().sum(torch.tensor([1.0, rank]))
         rows = current_group().gather(torch.full((1 + rank, 2), rank))
-        found["collectives"] = (
+        results["collectives"] = (
             sums.tolist(), rows.tolist(), current_group().sum(rank + 3),
             current_group().min(rank + 3),
             current_group().max(rank + 3), current_group().broadcast(f"of {rank}"),
@@ -53,8 +53,8 @@ def _fit(rank: int, port: int, folder: str) -> None:
         for name, model in MODELS.items():
             x = None if name in ("no features", "LAC") else X[mine]
             model.fit(WEAK[mine], DATA.y[mine], x, classes=range(8))
-            found[name] = model
-    Path(folder, str(rank)).write_bytes(pickle.dumps(found))
+            results[name] = model
+    Path(folder, str(rank)).write_bytes(pickle.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
 
 
 @cache
-def alone(name: str) -> sl.SetPredictor:
+def single_process_model(name: str) -> sl.SetPredictor:
     x = None if name in ("no features", "LAC") else X[LEARN]
     return MODELS[name].fit(WEAK[LEARN], DATA.y[LEARN], x, classes=range(8))
 
@@ -108,21 +108,25 @@ def test_both_processes_have_the_same_model(fitted, name) -> None:
 def test_the_model_is_as_good_as_in_one_process(fitted, name) -> None:
     x = None if name == "no features" else X[NEW]
     one, two = (
-        model.frontier(WEAK[NEW], DATA.y[NEW], x) for model in (alone(name), fitted[0][name])
+        model.frontier(WEAK[NEW], DATA.y[NEW], x)
+        for model in (single_process_model(name), fitted[0][name])
     )
     for accuracy in (0.7, 0.8, 0.9):
         assert two.size_at(accuracy) == pytest.approx(one.size_at(accuracy), rel=0.03)
     if name == "Shortlister":
-        assert alone(name).rescored_
+        assert single_process_model(name).rescored_
         assert fitted[0][name].rescored_
-        lac = alone("LAC").frontier(WEAK[NEW], DATA.y[NEW])
+        lac = single_process_model("LAC").frontier(WEAK[NEW], DATA.y[NEW])
         assert two.size_at(0.8) < 0.9 * lac.size_at(0.8)
 
 
 def test_paths_and_temperatures_are_as_good_as_in_one_process(fitted) -> None:
     one, two = (
-        m.frontier(WEAK[NEW], DATA.y[NEW], X[NEW]) for m in (alone("path"), fitted[0]["path"])
+        m.frontier(WEAK[NEW], DATA.y[NEW], X[NEW])
+        for m in (single_process_model("path"), fitted[0]["path"])
     )
     np.testing.assert_allclose(two.accuracy, one.accuracy, atol=0.03)
     np.testing.assert_allclose(two.mean_size, one.mean_size, rtol=0.08)
-    assert fitted[0]["LAC"].temperature_ == pytest.approx(alone("LAC").temperature_, rel=0.05)
+    assert fitted[0]["LAC"].temperature_ == pytest.approx(
+        single_process_model("LAC").temperature_, rel=0.05
+    )

@@ -1,4 +1,4 @@
-"""Temperature scaling against a scalar minimiser, and on scores whose temperature is known."""
+"""Temperature scaling agrees with a scalar minimiser and with known temperatures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shortlist.learning import temperature as module
 from shortlist.learning.temperature import MAX_TEMPERATURE, fit_temperature
 
 
-def minimised(logs: NDArray, target: NDArray) -> float:
-    """The temperature by Brent's method."""
+def reference_temperature(logs: NDArray, target: NDArray) -> float:
+    """Compute the temperature by Brent's method."""
 
     def loss(log_t: float) -> float:
         return -log_softmax(logs / math.exp(log_t), axis=1)[np.arange(len(logs)), target].mean()
@@ -29,18 +29,20 @@ def minimised(logs: NDArray, target: NDArray) -> float:
 
 @pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("temperature", [0.1, 0.7, 1.0, 2.5, 20.0])
-def test_the_temperature_is_the_minimisers_and_the_true_one(temperature, kind):
+def test_the_temperature_agrees_with_a_minimiser_and_the_true_one(temperature, kind):
     scores, y = draw(4000, seed=1)
     scores = as_score_type(temperature * scores, kind)
     if kind == "proba":
-        scores = np.maximum(scores, math.exp(-30))  # where the logarithm is floored
+        scores = np.maximum(
+            scores, math.exp(-30)
+        )  # Smaller probabilities are replaced by this one.
     if kind == "log_proba":
         scores = np.maximum(scores, -30)
-    found = fit_temperature(scores, y)
+    result = fit_temperature(scores, y)
     logs = np.log(scores) if kind == "proba" else scores
-    assert found == pytest.approx(minimised(logs, y), rel=1e-4)
+    assert result == pytest.approx(reference_temperature(logs, y), rel=1e-4)
     if temperature < 3 or kind == "logits":
-        assert found == pytest.approx(temperature, rel=0.1)
+        assert result == pytest.approx(temperature, rel=0.1)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -54,52 +56,54 @@ def test_every_float_type(dtype):
 
 @pytest.mark.parametrize("spread", [2e-2, 1.0, 1e3])
 def test_logits_of_any_range(spread):
-    """No logit is cut off, however far below the best."""
+    """Logits far below the best one are not cut off."""
     scores, y = draw(3000, seed=3)
-    found = fit_temperature(spread * scores, y)
-    assert found == pytest.approx(
+    result = fit_temperature(spread * scores, y)
+    assert result == pytest.approx(
         min(spread * fit_temperature(scores, y), MAX_TEMPERATURE), rel=1e-3
     )
 
 
 @pytest.mark.parametrize("kind", ["proba", "log_proba"])
-def test_candidates_have_one_more_label(kind):
+def test_candidates_have_a_column_for_unlisted_labels(kind):
     scores, y = draw(2000, 12, seed=4)
-    # A model that is surer than it should be, given as lists.
+    # The model is over-confident, and its scores are given as candidates.
     proba = as_score_type(2 * scores, "proba")
-    lists = ragged(proba, depth=5)
-    lists["scores"] = np.log(lists["scores"]) if kind == "log_proba" else lists["scores"]
-    masses = np.where(
-        lists["labels"] >= 0, np.take_along_axis(proba, np.abs(lists["labels"]), 1), 0
+    candidates = ragged(proba, depth=5)
+    candidates["scores"] = (
+        np.log(candidates["scores"]) if kind == "log_proba" else candidates["scores"]
     )
-    rest = 1 - masses.sum(axis=1, keepdims=True)
+    masses = np.where(
+        candidates["labels"] >= 0, np.take_along_axis(proba, np.abs(candidates["labels"]), 1), 0
+    )
+    unlisted = 1 - masses.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
-        logs = np.log(np.hstack([masses, rest]))
-    at = lists["labels"] == y[:, None]
-    target = np.where(at.any(axis=1), at.argmax(axis=1), 5)
+        logs = np.log(np.hstack([masses, unlisted]))
+    is_label = candidates["labels"] == y[:, None]
+    target = np.where(is_label.any(axis=1), is_label.argmax(axis=1), 5)
     assert 100 < (target == 5).sum() < 1900
-    logs[:, :5] = np.where(lists["labels"] >= 0, logs[:, :5].clip(-30), -np.inf)
+    logs[:, :5] = np.where(candidates["labels"] >= 0, logs[:, :5].clip(-30), -np.inf)
     logs[:, 5] = logs[:, 5].clip(-30)
-    found = fit_temperature(sl.Ranking.from_candidates(**lists), y)
-    assert found == pytest.approx(minimised(logs, target), rel=1e-3)
+    result = fit_temperature(sl.Ranking.from_candidates(**candidates), y)
+    assert result == pytest.approx(reference_temperature(logs, target), rel=1e-3)
 
 
 def test_logits_of_candidates_ignore_rows_with_other_labels():
     scores, y = draw(3000, 12, seed=5, temperature=2.0)
-    lists = ragged(scores, depth=4)
-    ranking = sl.Ranking.from_candidates(**lists)
+    candidates = ragged(scores, depth=4)
+    ranking = sl.Ranking.from_candidates(**candidates)
     listed = np.isfinite(ranking.rank(y))
     assert 0.3 < listed.mean() < 0.95
-    logs = np.where(lists["labels"] >= 0, lists["scores"], -np.inf)[listed]
+    logs = np.where(candidates["labels"] >= 0, candidates["scores"], -np.inf)[listed]
     target = np.asarray(ranking.rank(y)[listed], dtype=int)
-    found = fit_temperature(ranking, y, "logits")
-    assert found == pytest.approx(minimised(logs, target), rel=1e-3)
-    assert found == pytest.approx(2.0, rel=0.15)
+    result = fit_temperature(ranking, y, "logits")
+    assert result == pytest.approx(reference_temperature(logs, target), rel=1e-3)
+    assert result == pytest.approx(2.0, rel=0.15)
     assert fit_temperature(ranking[~listed], y[~listed], "logits") == 1.0
 
 
 def test_padding_has_no_probability_at_any_temperature():
-    """Lists of two among lists of fifty have the temperature that they have alone."""
+    """Rows of two candidates have the same temperature if another row has fifty."""
     rng = np.random.default_rng(0)
     scores = np.sort(rng.normal(size=(2000, 2)) * 20, axis=1)[:, ::-1]
     labels = np.tile([0, 1], (2000, 1))
@@ -111,20 +115,22 @@ def test_padding_has_no_probability_at_any_temperature():
     padded = np.zeros((2000, 50))
     padded[:, :2] = scores
     padded[0, 2:] = -1e3
-    together = fit_temperature(sl.Ranking.from_candidates(wide, padded, n_classes=60), y, "logits")
+    with_padding = fit_temperature(
+        sl.Ranking.from_candidates(wide, padded, n_classes=60), y, "logits"
+    )
     assert alone == pytest.approx(20, rel=0.1)
-    assert together == pytest.approx(alone, rel=1e-3)
+    assert with_padding == pytest.approx(alone, rel=1e-3)
 
 
-def test_where_the_likelihood_has_no_maximum():
+def test_temperatures_are_finite_if_the_likelihood_has_no_maximum():
     scores, _ = draw(500, seed=6)
-    right, wrong = scores.argmax(axis=1), scores.argmin(axis=1)
-    assert 1 / MAX_TEMPERATURE * (1 - 1e-9) <= fit_temperature(scores, right) < 0.2
-    assert 5 < fit_temperature(scores, wrong) <= MAX_TEMPERATURE * (1 + 1e-9)
+    best, worst = scores.argmax(axis=1), scores.argmin(axis=1)
+    assert 1 / MAX_TEMPERATURE * (1 - 1e-9) <= fit_temperature(scores, best) < 0.2
+    assert 5 < fit_temperature(scores, worst) <= MAX_TEMPERATURE * (1 + 1e-9)
     assert math.isfinite(fit_temperature(np.zeros((50, 3)), np.zeros(50, dtype=int)))
     assert math.isfinite(fit_temperature(np.eye(3), [0, 1, 2]))
     assert math.isfinite(fit_temperature(np.eye(3), [1, 2, 0]))
-    assert math.isfinite(fit_temperature(1e6 * scores, right))
+    assert math.isfinite(fit_temperature(1e6 * scores, best))
 
 
 def test_one_row():
@@ -134,7 +140,7 @@ def test_one_row():
 
 def test_many_rows_are_subsampled(monkeypatch):
     scores, y = draw(4000, seed=7, temperature=1.5)
-    scores[1::4], y[1::4] = 1e3, 0  # rows that would spoil it
+    scores[1::4], y[1::4] = 1e3, 0  # Skipped rows, which would change the result.
     scores[2::4], y[2::4] = 1e3, 0
     scores[3::4], y[3::4] = 1e3, 0
     expected = fit_temperature(scores[::4], y[::4])
@@ -142,7 +148,7 @@ def test_many_rows_are_subsampled(monkeypatch):
     assert fit_temperature(scores, y) == expected
 
 
-def test_blocks_make_no_difference(monkeypatch):
+def test_blocks_do_not_change_the_temperature(monkeypatch):
     scores, y = draw(1000, seed=8)
     whole = fit_temperature(scores, y)
     blocks = module.row_blocks
@@ -152,7 +158,7 @@ def test_blocks_make_no_difference(monkeypatch):
     assert fit_temperature(scores, y) == pytest.approx(whole, rel=1e-6)
 
 
-def test_names_kinds_and_gradients():
+def test_class_names_score_types_and_no_grad():
     scores, y = draw(200, 3, seed=9)
     expected = fit_temperature(scores, y)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The training loop, held against plain loops that are written out here."""
+"""The training loop, compared with simple reference loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shortlist.learning import training
+from shortlist.learning import validation
 from shortlist.learning.networks import Stack, perceptron
 from shortlist.learning.settings import (
     TrainingSettings,
@@ -23,11 +23,11 @@ from shortlist.learning.training import train
 
 SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
 WEIGHTS = [1.0, 0.2, 3.0]
-"""What tells the members of a stack apart here: how much the second class counts."""
+"""Weight of the second class in the loss of each member of a stack."""
 
 
 def data(rows: int = 130) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, labels that they tell a little about, and the rows' numbers."""
+    """Return inputs, labels that depend on them, and row numbers."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
     noise = torch.randn(rows, generator=generator, dtype=torch.float64)
@@ -38,40 +38,42 @@ def network(seed: int = 0) -> nn.Sequential:
     return build_with_seed(lambda: perceptron(4, 2, 8).double(), seed)
 
 
-def plain(outputs: Tensor, y: Tensor, *ids: Tensor, weight: float = 1.0) -> Tensor:
+def weighted_loss(outputs: Tensor, y: Tensor, *ids: Tensor, weight: float = 1.0) -> Tensor:
     share = torch.where(y == 1, weight, 1.0)
     return (nn.functional.cross_entropy(outputs, y, reduction="none") * share).mean()
 
 
-def of_stack(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
-    return torch.stack([plain(o, y, weight=w) for o, w in zip(outputs, WEIGHTS, strict=True)])
+def stack_loss(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
+    return torch.stack(
+        [weighted_loss(o, y, weight=w) for o, w in zip(outputs, WEIGHTS, strict=True)]
+    )
 
 
 def member_loss(weight: float) -> Callable[..., Tensor]:
-    return lambda outputs, y, *ids: plain(outputs, y, weight=weight)
+    return lambda outputs, y, *ids: weighted_loss(outputs, y, weight=weight)
 
 
 class Recorder:
-    """An objective that writes down which rows it trains on and which it only looks at."""
+    """An objective that records the training rows and the validation rows."""
 
-    def __init__(self, objective: Callable[..., Tensor] = plain) -> None:
+    def __init__(self, objective: Callable[..., Tensor] = weighted_loss) -> None:
         self.objective = objective
         self.batches: list[Tensor] = []
-        self.looked_at: list[Tensor] = []
+        self.validated: list[Tensor] = []
 
     def __call__(self, outputs: Tensor, y: Tensor, ids: Tensor) -> Tensor:
-        (self.batches if torch.is_grad_enabled() else self.looked_at).append(ids)
+        (self.batches if torch.is_grad_enabled() else self.validated).append(ids)
         return self.objective(outputs, y)
 
 
-def plain_loop(
+def reference_loop(
     module: nn.Module,
     batches: Sequence[Tensor],
     settings: TrainingSettings,
-    objective: Callable[..., Tensor] = plain,
+    objective: Callable[..., Tensor] = weighted_loss,
     after: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Adam as everyone writes it; gives the gradients' norms before clipping."""
+    """Train by a simple loop with Adam. Return the norms of the gradients before clipping."""
     x, y, _ = data()
     adam = (torch.optim.AdamW if settings.decoupled_weight_decay else torch.optim.Adam)(
         module.parameters(),
@@ -104,16 +106,16 @@ def differ(a: nn.Module, b: nn.Module) -> bool:
     return any(not torch.equal(p, q) for p, q in pairs)
 
 
-# What the loop computes
+# Steps of the optimizer
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_it_is_adam_with_l2(weight_decay: float) -> None:
+def test_training_is_adam_with_l2(weight_decay: float) -> None:
     settings = replace(SETTINGS, weight_decay=weight_decay, validation_fraction=0.0)
     x, y, ids = data()
     trained, reference, recorder = network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
-    plain_loop(reference, recorder.batches, settings)
+    reference_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
     assert differ(trained, network())
 
@@ -125,15 +127,15 @@ def test_decoupled_weight_decay_is_adamw() -> None:
     x, y, ids = data()
     trained, reference, coupled, recorder = network(), network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
-    plain_loop(reference, recorder.batches, settings)
+    reference_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
-    plain_loop(coupled, recorder.batches, replace(settings, decoupled_weight_decay=False))
+    reference_loop(coupled, recorder.batches, replace(settings, decoupled_weight_decay=False))
     with pytest.raises(AssertionError):
         assert_close(coupled, reference, 1e-2)
 
 
-class SideBySide(nn.Module):
-    """A network that takes its inputs in two parts."""
+class TwoInputs(nn.Module):
+    """A network with two inputs."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -144,15 +146,15 @@ class SideBySide(nn.Module):
         return out
 
 
-def test_several_inputs_are_passed_side_by_side() -> None:
+def test_several_inputs_are_passed_as_arguments() -> None:
     x, y, _ = data()
-    whole, parts = network(), SideBySide(network())
-    train(whole, x, [y], plain, SETTINGS)
-    train(parts, [x[:, :1], x[:, 1:]], [y], plain, SETTINGS)
+    whole, parts = network(), TwoInputs(network())
+    train(whole, x, [y], weighted_loss, SETTINGS)
+    train(parts, [x[:, :1], x[:, 1:]], [y], weighted_loss, SETTINGS)
     assert not differ(whole, parts.inner)
 
 
-def test_every_epoch_sees_every_row_once_in_another_order() -> None:
+def test_every_epoch_contains_every_row_once_in_another_order() -> None:
     x, y, ids = data()
     recorder = Recorder()
     train(network(), x, [y, ids], recorder, replace(SETTINGS, validation_fraction=0.0))
@@ -163,49 +165,49 @@ def test_every_epoch_sees_every_row_once_in_another_order() -> None:
     assert not torch.equal(epochs[0], epochs[1])
 
 
-def test_the_history_is_the_mean_loss_of_the_rows() -> None:
+def test_the_history_contains_the_mean_loss_of_the_rows() -> None:
     x, y, ids = data()
-    seen: list[tuple[float, int]] = []
+    batch_losses: list[tuple[float, int]] = []
 
     def objective(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-        loss = plain(outputs, labels)
-        seen.append((loss.item(), len(rows)))
+        loss = weighted_loss(outputs, labels)
+        batch_losses.append((loss.item(), len(rows)))
         return loss
 
     settings = replace(SETTINGS, max_epochs=1, validation_fraction=0.0)
     history = train(network(), x, [y, ids], objective, settings)
-    by_hand = sum(loss * rows for loss, rows in seen) / len(x)
-    assert history.loss == [[pytest.approx(by_hand, rel=1e-12)]]
+    expected = sum(loss * rows for loss, rows in batch_losses) / len(x)
+    assert history.loss == [[pytest.approx(expected, rel=1e-12)]]
     assert len(history) == 1
     assert history.seconds > 0
 
 
-def test_clipping_scales_the_gradient_down_to_the_norm_and_no_further() -> None:
+def test_clipping_scales_the_gradient_down_to_the_maximum_norm() -> None:
     settings = replace(SETTINGS, clip_norm=0.15, validation_fraction=0.0)
     x, y, ids = data()
     trained, reference, recorder = network(), network(), Recorder()
     train(trained, x, [y, ids], recorder, settings)
-    norms = plain_loop(reference, recorder.batches, settings)
-    assert min(norms) < 0.15 < max(norms)  # some were clipped, some were not
+    norms = reference_loop(reference, recorder.batches, settings)
+    assert min(norms) < 0.15 < max(norms)  # Some are clipped, and some are not.
     assert_close(trained, reference)
     unclipped = network()
-    plain_loop(unclipped, recorder.batches, replace(settings, clip_norm=None))
+    reference_loop(unclipped, recorder.batches, replace(settings, clip_norm=None))
     assert differ(unclipped, reference)
 
 
-def test_a_stacks_gradients_are_clipped_member_by_member() -> None:
+def test_the_gradient_of_each_member_of_a_stack_is_clipped() -> None:
     settings = replace(SETTINGS, clip_norm=0.15, validation_fraction=0.0)
     x, y, ids = data()
-    stack, recorder = Stack(network(), 3), Recorder(of_stack)
+    stack, recorder = Stack(network(), 3), Recorder(stack_loss)
     train(stack, x, [y, ids], recorder, settings, members=["a", "b", "c"])
     for i, weight in enumerate(WEIGHTS):
         alone = network()
-        norms = plain_loop(alone, recorder.batches, settings, member_loss(weight))
+        norms = reference_loop(alone, recorder.batches, settings, member_loss(weight))
         assert max(norms) > 0.15
         assert_close(stack.member(i), alone)
 
 
-# The same seed
+# Random seeds
 
 
 def dropout(seed: int = 0) -> nn.Sequential:
@@ -221,19 +223,19 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit(make: Callable[[], nn.
     x, y, _ = data()
     first, second, other = make(), make(), make()
     torch.manual_seed(1)
-    a = train(first, x, [y], plain, SETTINGS)
-    torch.manual_seed(2)  # what the caller does with the global generator is of no concern
-    b = train(second, x, [y], plain, SETTINGS)
+    a = train(first, x, [y], weighted_loss, SETTINGS)
+    torch.manual_seed(2)  # The global random state has no effect.
+    b = train(second, x, [y], weighted_loss, SETTINGS)
     assert not differ(first, second)
     assert (a.loss, a.validation_loss) == (b.loss, b.validation_loss)
-    train(other, x, [y], plain, replace(SETTINGS, seed=6))
+    train(other, x, [y], weighted_loss, replace(SETTINGS, seed=6))
     assert differ(first, other)
 
 
 def test_the_global_random_states_are_restored() -> None:
     x, y, _ = data()
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
-    train(dropout(), x, [y], plain, SETTINGS)
+    train(dropout(), x, [y], weighted_loss, SETTINGS)
     network(3)
     assert torch.equal(torch.get_rng_state(), states[0])
     assert np.array_equal(np.random.get_state()[1], states[1])  # noqa: NPY002
@@ -245,7 +247,7 @@ def test_build_with_seed_depends_on_the_seed_alone() -> None:
     assert differ(network(7), network(8))
 
 
-def test_seeds_are_those_of_scikit_learn() -> None:
+def test_random_states_of_scikit_learn_are_accepted() -> None:
     assert resolve_seed(3) == 3 == resolve_seed(np.int64(3))
     assert resolve_seed(np.random.RandomState(4)) == resolve_seed(np.random.RandomState(4))
     assert 0 <= resolve_seed(None) < 2**31
@@ -267,11 +269,11 @@ OVERFITTING = TrainingSettings(
 )
 
 
-def test_early_stopping_keeps_the_weights_that_are_best_on_rows_it_never_trains_on() -> None:
+def test_early_stopping_keeps_the_weights_with_the_lowest_validation_loss() -> None:
     x, y, ids = data()
     trained, recorder = network(), Recorder()
     history = train(trained, x, [y, ids], recorder, OVERFITTING)
-    held_out, rows = recorder.looked_at[0], torch.cat(recorder.batches).unique()
+    held_out, rows = recorder.validated[0], torch.cat(recorder.batches).unique()
     assert len(held_out) == 39
     assert torch.equal(torch.cat([held_out, rows]).sort().values, ids)
     losses = [loss for (loss,) in history.validation_loss]
@@ -280,44 +282,44 @@ def test_early_stopping_keeps_the_weights_that_are_best_on_rows_it_never_trains_
     assert 0 < best < len(history) - 1
     assert len(history) == best + 1 + OVERFITTING.patience < OVERFITTING.max_epochs
     with torch.no_grad():
-        assert float(plain(trained(x[held_out]), y[held_out])) == pytest.approx(min(losses))
-    # The same weights as training for just so many epochs.
+        assert float(weighted_loss(trained(x[held_out]), y[held_out])) == pytest.approx(min(losses))
+    # Training for only that number of epochs gives the same weights.
     stopped = network()
-    train(stopped, x, [y, ids], plain, replace(OVERFITTING, max_epochs=best + 1))
+    train(stopped, x, [y, ids], weighted_loss, replace(OVERFITTING, max_epochs=best + 1))
     assert not differ(trained, stopped)
     assert not trained.training
 
 
-def test_a_stacks_members_stop_where_they_would_have_stopped_alone() -> None:
+def test_each_member_of_a_stack_stops_as_if_it_were_trained_alone() -> None:
     x, y, ids = data()
     stack = Stack(network(), 3)
-    together = train(stack, x, [y], of_stack, OVERFITTING, members=["a", "b", "c"])
+    stack_history = train(stack, x, [y], stack_loss, OVERFITTING, members=["a", "b", "c"])
     ends = set()
     for i, weight in enumerate(WEIGHTS):
         alone = network()
         history = train(alone, x, [y, ids], member_loss(weight), OVERFITTING)
         assert_close(stack.member(i), alone, 1e-8)
-        assert together.best_epoch[i] == history.best_epoch[0]
+        assert stack_history.best_epoch[i] == history.best_epoch[0]
         for name in ("loss", "validation_loss"):
-            mine = [losses[i] for losses in getattr(together, name)[: len(history)]]
-            np.testing.assert_allclose(mine, np.ravel(getattr(history, name)), rtol=1e-8)
+            own = [losses[i] for losses in getattr(stack_history, name)[: len(history)]]
+            np.testing.assert_allclose(own, np.ravel(getattr(history, name)), rtol=1e-8)
         ends.add(len(history))
-    assert len(ends) > 1  # they do end at different epochs
-    assert len(together) == max(ends)
+    assert len(ends) > 1  # The members end at different epochs.
+    assert len(stack_history) == max(ends)
 
 
-def test_fewer_than_ten_validation_rows_are_trained_on() -> None:
+def test_fewer_than_ten_validation_rows_are_used_for_training() -> None:
     x, y, ids = data(94)
     recorder = Recorder()
     history = train(network(), x, [y, ids], recorder, replace(SETTINGS, patience=1))
-    assert not recorder.looked_at
+    assert not recorder.validated
     assert len(torch.cat(recorder.batches).unique()) == 94
     assert history.validation_loss == []
     assert len(history) == SETTINGS.max_epochs
     assert history.best_epoch == [SETTINGS.max_epochs - 1]
 
 
-def test_at_least_one_row_is_trained_on() -> None:
+def test_at_least_one_row_is_used_for_training() -> None:
     x, y, ids = data(30)
     recorder = Recorder()
     train(network(), x, [y, ids], recorder, replace(SETTINGS, validation_fraction=0.999))
@@ -328,28 +330,28 @@ def test_batch_norm_keeps_the_statistics_of_the_best_epoch() -> None:
     x, y, ids = data()
     trained, recorder = dropout(), Recorder()
     history = train(trained, x, [y, ids], recorder, OVERFITTING)
-    held_out = recorder.looked_at[0]
+    held_out = recorder.validated[0]
     with torch.no_grad():
-        loss = float(plain(trained(x[held_out]), y[held_out]))
+        loss = float(weighted_loss(trained(x[held_out]), y[held_out]))
     assert loss == pytest.approx(min(loss for (loss,) in history.validation_loss))
 
 
 @pytest.mark.parametrize("rows", [17, 33])
-def test_a_last_batch_of_one_row_joins_the_one_before(rows: int) -> None:
+def test_a_last_batch_of_one_row_is_merged_with_the_previous_one(rows: int) -> None:
     x, y, ids = data(rows)
-    recorder = Recorder()  # batch norm refuses a batch of one
+    recorder = Recorder()  # Batch norm raises an error for a batch of one row.
     train(dropout(), x, [y, ids], recorder, replace(SETTINGS, max_epochs=1))
     assert sorted(torch.cat(recorder.batches).tolist()) == list(range(rows))
     assert min(len(b) for b in recorder.batches) > 1
 
 
-def test_one_row_is_enough() -> None:
+def test_one_row_is_sufficient() -> None:
     x, y, _ = data(1)
-    history = train(network(), x, [y], plain, SETTINGS)
+    history = train(network(), x, [y], weighted_loss, SETTINGS)
     assert history.loss[-1][0] < history.loss[0][0]
 
 
-# The running average of the weights
+# Averages of weights
 
 
 def test_without_validation_rows_the_average_is_kept() -> None:
@@ -366,10 +368,10 @@ def test_without_validation_rows_the_average_is_kept() -> None:
         for mean, p in zip(average, reference.parameters(), strict=True):
             mean.copy_(kept[-1] * mean + (1 - kept[-1]) * p.detach())
 
-    plain_loop(reference, recorder.batches, settings, after=after)
+    reference_loop(reference, recorder.batches, settings, after=after)
     assert len(kept) == 36
     assert kept[0] == 2 / 11
-    assert kept[-1] == (1 + 36) / (10 + 36) < 0.9  # a long average begins as a short one
+    assert kept[-1] == (1 + 36) / (10 + 36) < 0.9  # The decay increases over the steps.
     for p, mean, last in zip(trained.parameters(), average, reference.parameters(), strict=True):
         torch.testing.assert_close(p.detach(), mean, rtol=1e-10, atol=1e-10)
         assert not torch.allclose(p, last, rtol=1e-3)
@@ -385,8 +387,10 @@ def test_after_the_first_steps_the_decay_is_constant() -> None:
     def after() -> None:
         states.append([p.detach().clone() for p in reference.parameters()])
 
-    plain_loop(reference, recorder.batches, settings, after=after)
-    shares = 0.7 * 0.3 ** torch.arange(len(states), dtype=torch.float64)  # the last step first
+    reference_loop(reference, recorder.batches, settings, after=after)
+    shares = 0.7 * 0.3 ** torch.arange(
+        len(states), dtype=torch.float64
+    )  # The last step comes first.
     for i, p in enumerate(trained.parameters()):
         path = torch.stack([state[i] for state in reversed(states)])
         mean = (path * shares.view(-1, *[1] * (path.ndim - 1))).sum(dim=0)
@@ -394,11 +398,11 @@ def test_after_the_first_steps_the_decay_is_constant() -> None:
 
 
 @pytest.mark.parametrize("members", [None, ["a", "b", "c"]])
-def test_averaged_weights_are_evaluated_and_kept_but_not_trained(
+def test_averaged_weights_are_evaluated_and_kept_and_do_not_affect_training(
     members: list[str] | None,
 ) -> None:
     x, y, ids = data()
-    objective = plain if members is None else of_stack
+    objective = weighted_loss if members is None else stack_loss
 
     def fresh() -> nn.Module:
         return network() if members is None else Stack(network(), 3)
@@ -410,7 +414,7 @@ def test_averaged_weights_are_evaluated_and_kept_but_not_trained(
     common = min(len(history), len(other))
     assert history.loss[:common] == other.loss[:common]
     assert history.validation_loss[0] != other.validation_loss[0]
-    held_out = recorder.looked_at[0]
+    held_out = recorder.validated[0]
     with torch.no_grad():
         losses = objective(averaged(x[held_out]), y[held_out]).reshape(-1)
     best = np.min(history.validation_loss, axis=0)
@@ -429,7 +433,7 @@ def test_an_error_during_validation_restores_the_weights() -> None:
     trained, reference, settings = network(), network(), replace(OVERFITTING, ema_decay=0.9)
     with pytest.raises(KeyboardInterrupt):
         train(trained, x, [y, ids], objective, settings)
-    plain_loop(reference, recorder.batches, settings)
+    reference_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
 
 
@@ -440,8 +444,8 @@ NAMES = ["a", "b", "c"]
 
 
 def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
-    """The loss of each member and row."""
-    each = y.expand(outputs.shape[:2])  # rows that members share, or rows of their own
+    """Return the loss of each member and row."""
+    each = y.expand(outputs.shape[:2])  # Members share the rows or have their own.
     losses = [
         nn.functional.cross_entropy(o, t, reduction="none")
         for o, t in zip(outputs, each, strict=True)
@@ -449,39 +453,39 @@ def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
     return torch.stack(losses)
 
 
-def crossed() -> Stack:
+def cross_fit_stack() -> Stack:
     return Stack([network(j) for j in range(3)])
 
 
 @pytest.mark.parametrize("ema_decay", [0.0, 0.9])
 @pytest.mark.parametrize("member", [0, 1, 2])
-def test_a_member_never_learns_from_its_own_fold(member: int, ema_decay: float) -> None:
-    # One epoch of many steps: whatever the own fold says, its weights are kept.
+def test_a_member_is_never_trained_on_its_own_fold(member: int, ema_decay: float) -> None:
+    # The weights of the only epoch are kept, whatever the validation loss is.
     settings = replace(SETTINGS, max_epochs=1, min_steps_per_epoch=40, ema_decay=ema_decay)
     x, y, _ = data()
     own = in_fold == member
-    poisoned, lies = x.clone(), y.clone()
-    poisoned[own] *= -7
-    lies[own] = 1 - lies[own]
-    clean, spoilt = crossed(), crossed()
-    train(clean, x, [y], by_row, settings, members=NAMES, folds=in_fold)
-    train(spoilt, poisoned, [lies], by_row, settings, members=NAMES, folds=in_fold)
+    changed_x, changed_y = x.clone(), y.clone()
+    changed_x[own] *= -7
+    changed_y[own] = 1 - changed_y[own]
+    original, changed = cross_fit_stack(), cross_fit_stack()
+    train(original, x, [y], by_row, settings, members=NAMES, folds=in_fold)
+    train(changed, changed_x, [changed_y], by_row, settings, members=NAMES, folds=in_fold)
     for j in range(3):
-        assert differ(clean.member(j), spoilt.member(j)) == (j != member)
-        assert differ(clean.member(j), network(j))
+        assert differ(original.member(j), changed.member(j)) == (j != member)
+        assert differ(original.member(j), network(j))
 
 
-def test_every_row_is_learned_from_by_all_members_but_one() -> None:
+def test_every_row_is_in_the_training_rows_of_all_members_but_one() -> None:
     x, y, ids = data()
     recorder = Recorder(by_row)
-    train(crossed(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
+    train(cross_fit_stack(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
     epochs = torch.cat(recorder.batches).view(4, 130)
     assert all(torch.equal(e.sort().values, ids) for e in epochs)
-    # Each member is judged by the rows of its own fold; a shorter fold's last stands in for none.
-    judged = recorder.looked_at[0]
-    assert judged.shape == (3, 44)
+    # Each member is validated on its own fold. Shorter folds repeat their last row.
+    validated = recorder.validated[0]
+    assert validated.shape == (3, 44)
     for j in range(3):
-        assert torch.equal(judged[j].unique(), ids[in_fold == j])
+        assert torch.equal(validated[j].unique(), ids[in_fold == j])
 
 
 def test_the_validation_loss_does_not_depend_on_its_batch_size(
@@ -489,49 +493,49 @@ def test_the_validation_loss_does_not_depend_on_its_batch_size(
 ) -> None:
     x, y, _ = data()
     uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
-    found = []
-    for most in (8192, 7, 3):
-        monkeypatch.setitem(training.EVALUATION_ROWS, "cpu", most)
-        history = train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
-        found.append(history.validation_loss)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
-    np.testing.assert_allclose(found[2], found[0], rtol=1e-12)
+    losses = []
+    for max_rows in (8192, 7, 3):
+        monkeypatch.setitem(validation.EVALUATION_ROWS, "cpu", max_rows)
+        history = train(cross_fit_stack(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
+        losses.append(history.validation_loss)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12)
+    np.testing.assert_allclose(losses[2], losses[0], rtol=1e-12)
 
 
 def test_a_member_stops_early_on_its_own_fold() -> None:
     x, y, _ = data()
-    stack = crossed()
+    stack = cross_fit_stack()
     history = train(stack, x, [y], by_row, OVERFITTING, members=NAMES, folds=in_fold)
     assert len(set(history.best_epoch)) > 1
     assert len(history) == max(history.best_epoch) + 1 + OVERFITTING.patience
     for j in range(3):
         own = in_fold == j
         with torch.no_grad():
-            loss = float(plain(stack.member(j)(x[own]), y[own]))
-        mine = [losses[j] for losses in history.validation_loss]
-        assert mine[history.best_epoch[j]] == min(mine[: history.best_epoch[j] + 4])
-        assert loss == pytest.approx(mine[history.best_epoch[j]], rel=1e-10)
+            loss = float(weighted_loss(stack.member(j)(x[own]), y[own]))
+        own_loss = [losses[j] for losses in history.validation_loss]
+        assert own_loss[history.best_epoch[j]] == min(own_loss[: history.best_epoch[j] + 4])
+        assert loss == pytest.approx(own_loss[history.best_epoch[j]], rel=1e-10)
 
 
-def test_with_one_batch_a_member_is_a_network_trained_alone_on_the_other_folds() -> None:
+def test_with_one_batch_a_member_equals_a_network_trained_alone_on_the_other_folds() -> None:
     settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
     x, y, _ = data()
-    stack = crossed()
+    stack = cross_fit_stack()
     history = train(stack, x, [y], by_row, settings, members=NAMES, folds=in_fold)
     for j in range(3):
         alone, others = network(j), in_fold != j
         assert history.best_epoch[j] > 0
         until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
-        by_itself = train(alone, x[others], [y[others]], plain, until)
+        alone_history = train(alone, x[others], [y[others]], weighted_loss, until)
         assert_close(stack.member(j), alone, 1e-8)
-        mine = [losses[j] for losses in history.loss[: len(by_itself)]]
-        np.testing.assert_allclose(mine, np.ravel(by_itself.loss), rtol=1e-8)
+        own_loss = [losses[j] for losses in history.loss[: len(alone_history)]]
+        np.testing.assert_allclose(own_loss, np.ravel(alone_history.loss), rtol=1e-8)
 
 
-def test_in_batches_a_member_takes_the_steps_of_its_own_rows_in_the_same_order() -> None:
+def test_in_batches_a_member_takes_the_steps_of_its_training_rows() -> None:
     settings = replace(SETTINGS, max_epochs=1, clip_norm=0.2)
     x, y, ids = data()
-    stack, recorder = crossed(), Recorder(by_row)
+    stack, recorder = cross_fit_stack(), Recorder(by_row)
     train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=in_fold)
     for j in range(3):
 
@@ -541,7 +545,7 @@ def test_in_batches_a_member_takes_the_steps_of_its_own_rows_in_the_same_order()
             return total / (len(rows) * share)
 
         alone = network(j)
-        plain_loop(alone, recorder.batches, settings, member)
+        reference_loop(alone, recorder.batches, settings, member)
         assert_close(stack.member(j), alone)
 
 
@@ -552,7 +556,7 @@ def test_in_batches_a_member_takes_the_steps_of_its_own_rows_in_the_same_order()
 def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
     x, y, _ = data(4)
     with pytest.raises(ValueError, match=rf"3 members need rows in each.*{counts}"):
-        train(crossed(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
+        train(cross_fit_stack(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
 
 
 def test_a_member_needs_rows_of_other_folds() -> None:
@@ -574,25 +578,34 @@ def test_a_loss_that_is_not_finite_names_the_member(value: float) -> None:
     def objective(outputs: Tensor, labels: Tensor) -> Tensor:
         calls.append(1)
         broken = torch.tensor([1.0, value if len(calls) > 20 else 1.0, 1.0])
-        return of_stack(outputs, labels) * broken
+        return stack_loss(outputs, labels) * broken
 
     with pytest.raises(FloatingPointError, match=r"of the b became (nan|inf).* 0\.01") as caught:
         train(Stack(network(), 3), x, [y], objective, SETTINGS, members=["a", "b", "c"])
     assert "clip_norm" in str(caught.value)
-    assert "epoch 2" in str(caught.value)  # 20 batches: two epochs of eight and one look each
+    assert "epoch 2" in str(
+        caught.value
+    )  # 20 calls are two epochs of eight batches and one validation.
 
 
 def test_a_loss_that_is_not_finite_names_the_network() -> None:
     x, y, _ = data()
     with pytest.raises(FloatingPointError, match="of the selector became nan in epoch 0"):
-        train(network(), x, [y], lambda o, t: plain(o, t) * torch.nan, SETTINGS, name="selector")
+        train(
+            network(),
+            x,
+            [y],
+            lambda o, t: weighted_loss(o, t) * torch.nan,
+            SETTINGS,
+            name="selector",
+        )
 
 
 def test_a_validation_loss_that_is_not_finite_raises() -> None:
     x, y, _ = data()
 
     def objective(outputs: Tensor, labels: Tensor) -> Tensor:
-        return plain(outputs, labels) * (1 if torch.is_grad_enabled() else torch.inf)
+        return weighted_loss(outputs, labels) * (1 if torch.is_grad_enabled() else torch.inf)
 
     with pytest.raises(FloatingPointError, match="validation loss of the network became inf"):
         train(network(), x, [y], objective, SETTINGS)
@@ -602,7 +615,9 @@ def test_weights_that_are_not_finite_after_the_last_step_raise() -> None:
     x, y, _ = data(10)
 
     def steep(outputs: Tensor, labels: Tensor) -> Tensor:
-        return (outputs - outputs.detach()).abs().sqrt().sum()  # 0, with an infinite slope
+        return (
+            (outputs - outputs.detach()).abs().sqrt().sum()
+        )  # The value is 0, and the gradient is infinite.
 
     with pytest.raises(FloatingPointError, match="norm of weights of the network became nan"):
         train(network(), x, [y], steep, replace(SETTINGS, max_epochs=1))
@@ -615,40 +630,40 @@ def test_a_member_that_has_stopped_does_not_affect_the_others() -> None:
     def objective(outputs: Tensor, labels: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             epochs.append(1)
-        # The second member does not learn, stops after `patience` epochs, then breaks.
+        # The second member does not improve, stops after `patience` epochs, and then becomes NaN.
         flat = outputs[1].sum() * (torch.nan if len(epochs) > 5 else 0.0)
-        return torch.stack([plain(outputs[0], labels), flat])
+        return torch.stack([weighted_loss(outputs[0], labels), flat])
 
     stack, settings = Stack(network(), 2), replace(SETTINGS, max_epochs=10, patience=3)
     history = train(stack, x, [y], objective, settings, members=["a", "b"])
     assert np.isnan(history.loss[-1][1])
     assert history.best_epoch[1] == 0
     alone = network()
-    train(alone, x, [y], plain, settings)
+    train(alone, x, [y], weighted_loss, settings)
     assert_close(stack.member(0), alone, 1e-8)
     assert all(torch.isfinite(p).all() for p in stack.parameters())
 
 
-# What cannot be trained
+# Invalid input
 
 
 def test_no_rows_raise() -> None:
     with pytest.raises(ValueError, match="no rows"):
-        train(network(), torch.zeros(0, 4), [torch.zeros(0)], plain, SETTINGS)
+        train(network(), torch.zeros(0, 4), [torch.zeros(0)], weighted_loss, SETTINGS)
 
 
 def test_no_parameters_raise() -> None:
     x, y, _ = data()
     with pytest.raises(ValueError, match=r"Tanh.*requires a gradient"):
-        train(nn.Tanh(), x, [y], plain, SETTINGS)
+        train(nn.Tanh(), x, [y], weighted_loss, SETTINGS)
 
 
-def test_frozen_layers_stay_as_they_are() -> None:
+def test_frozen_layers_do_not_change() -> None:
     x, y, _ = data()
     half_frozen = network()
     half_frozen[0].requires_grad_(False)
     before = half_frozen[0].weight.clone()
-    train(half_frozen, x, [y], plain, SETTINGS)
+    train(half_frozen, x, [y], weighted_loss, SETTINGS)
     assert torch.equal(half_frozen[0].weight, before)
     assert differ(half_frozen, network())
 
@@ -676,10 +691,10 @@ def test_invalid_settings_raise(name: str, value: float) -> None:
 
 
 def test_an_epoch_of_few_rows_takes_the_minimum_number_of_steps() -> None:
-    seen: list[int] = []
+    batch_sizes: list[int] = []
 
     def objective(outputs: Tensor, y: Tensor) -> Tensor:
-        seen.append(len(y))
+        batch_sizes.append(len(y))
         return (outputs[:, 0] - y).square().mean()
 
     x, y = torch.randn(25, 3), torch.randn(25)
@@ -687,6 +702,6 @@ def test_an_epoch_of_few_rows_takes_the_minimum_number_of_steps() -> None:
         batch_size=10, min_steps_per_epoch=8, max_epochs=1, validation_fraction=0
     )
     history = train(nn.Linear(3, 1), x, [y], objective, settings)
-    assert settings.passes(25) == 3  # three batches a pass
-    assert seen == [10, 10, 5] * 3
+    assert settings.passes(25) == 3  # Each pass has three batches.
+    assert batch_sizes == [10, 10, 5] * 3
     assert len(history) == 1

@@ -291,7 +291,7 @@ def test_invalid_operating_points(lac, shortlister, path_of_selectors, tmp_path)
         path_of_selectors.export_onnx(target, mean_size=2)
     with pytest.raises(ValueError, match="can be guaranteed after calibrate"):
         path_of_selectors.export_onnx(target, accuracy=0.9)
-    with pytest.raises(ValueError, match=r"cost_weight = 0.3 was not trained; one of: 0.5, 0.1"):
+    with pytest.raises(ValueError, match=r"trained for cost_weight = 0.3; use one of: 0.5, 0.1"):
         path_of_selectors.export_onnx(target, cost_weight=0.3)
     fixed = sl.FixedSelector().fit(scores, y)
     with pytest.raises(ValueError, match=r"accuracy = 0.9: a FixedSelector takes no operating poi"):

@@ -179,7 +179,7 @@ def test_path(network, tmp_path):
         if network is None:
             fixed = path.export_onnx(tmp_path / f"{member}.onnx", cost_weight=weight)
             check(sets, run(fixed, feeds), edges)
-    member, _ = path._chosen(None, 0.7, 0.05)
+    member, _ = path._select_member(None, 0.7, 0.05)
     guaranteed = path.export_onnx(tmp_path / "guaranteed.onnx", accuracy=0.7)
     sets = path.predict_set(scores, x, accuracy=0.7)
     check(sets, run(guaranteed, feeds), choice_edges(path, scores, x, member)[1])

@@ -1,9 +1,10 @@
-"""The small study, done once for all tests."""
+"""The small study, which runs once for all tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from small_study import CLASSES, TINY, write_feature_files
 
@@ -23,3 +24,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def report(folder: Path, output: Path) -> Report:
     return run(folder, output, scale=TINY, workers=2, progress=False)
+
+
+@pytest.fixture(scope="session")
+def table(report: Report) -> pd.DataFrame:
+    return report.results.to_frame()

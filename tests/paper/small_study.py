@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+import shortlist as sl
 from shortlist.datasets import gaussian
 from shortlist.paper import Scale
 
@@ -15,7 +16,7 @@ TINY = Scale(
     fixed_weights=(0.1, 0.05),
     sample_sizes=(100, 200, 300, 400),
     largest_shortlister=200,
-    shortlister_epochs=2,
+    shortlister_epochs=1,
     epochs=2,
     classifier_rows=400,
     test_rows=500,
@@ -24,12 +25,17 @@ CLASSES = {"cifar100": 18, "cifar10": 10}
 
 
 def write_feature_files(folder: Path, names: list[str]) -> Path:
-    """Gaussian classes under the names of the paper's data sets."""
+    """Write Gaussian classes under the names of the paper's data sets."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(names):
         data = gaussian(1300, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
-        parts = dict(zip(("fit", "select", "test"), data.split(400, 300), strict=True))
-        arrays = {f"x_{part}": rows.x for part, rows in parts.items()}
-        arrays |= {f"y_{part}": rows.y.astype(np.int16) for part, rows in parts.items()}
+        splits = dict(zip(("fit", "select", "test"), data.split(400, 300), strict=True))
+        arrays = {f"x_{split}": samples.x for split, samples in splits.items()}
+        arrays |= {f"y_{split}": samples.y.astype(np.int16) for split, samples in splits.items()}
         np.savez(folder / f"{name}.npz", **arrays, classes=np.arange(CLASSES[name]))
     return folder
+
+
+def to_frontier(rows) -> sl.Frontier:
+    """Return the rows of a results table as a frontier."""
+    return sl.Frontier(rows.accuracy, rows.mean_size, rows.parameter)

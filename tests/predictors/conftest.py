@@ -1,16 +1,18 @@
-"""Rows to learn from, and rows to judge by."""
+"""Training and test rows of the problem of two regimes."""
 
 from __future__ import annotations
 
 import pytest
-from two_regimes import Problem, make
+from two_regimes import Problem, draw_problem
 
 
 @pytest.fixture(scope="session")
 def learn() -> Problem:
-    return make(800, seed=1)
+    """Training rows."""
+    return draw_problem(800, seed=1)
 
 
 @pytest.fixture(scope="session")
 def unseen() -> Problem:
-    return make(400, seed=2)
+    """Test rows."""
+    return draw_problem(400, seed=2)

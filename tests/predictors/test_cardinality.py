@@ -586,5 +586,5 @@ def test_a_dense_ranking_that_is_too_shallow_is_refused_whatever_its_rows(learn:
     model = selector().fit(learn.scores, learn.y)
     easy = learn.scores[~learn.hard]
     assert (model.predict_set(easy).sizes < 4).all()
-    with pytest.raises(ValueError, match="lists only 3"):
+    with pytest.raises(ValueError, match="only 3 labels of a row are ranked"):
         model.predict_set(sl.Ranking.from_scores(easy, depth=3))

@@ -383,7 +383,7 @@ def test_probabilities_are_the_classifiers() -> None:
 
 def test_a_classifier_that_gives_pairs_of_classes_is_explained() -> None:
     four = np.r_[Y[:-20], np.full(20, 3)]
-    with pytest.raises(ValueError, match=r"SVC.*gives 6 scores a row for 4 classes"):
+    with pytest.raises(ValueError, match=r"SVC.*returns 6 scores per row for 4 classes"):
         wrap(SVC(decision_function_shape="ovo")).fit(X, four)
 
 
@@ -632,7 +632,7 @@ def test_calibrated_anew() -> None:
     sets = model.predict_set(worse[1400:], accuracy=0.95)
     assert "by 800 calibration rows" in str(sets.guarantee)
     assert before < 0.91 < sets.accuracy(y[1400:])
-    with pytest.raises(ValueError, match="makes no guarantee, and cannot be calibrated"):
+    with pytest.raises(ValueError, match="makes no guarantee and cannot be calibrated"):
         wrap().fit(x, y).calibrate(x, y)
 
 
@@ -642,10 +642,10 @@ def test_parts_that_were_fitted_elsewhere_are_put_together() -> None:
     scores = h.predict_proba(select.x)
     for x in (None, select.x):
         method = sl.Shortlister(max_epochs=2, width=8, folds=2).fit(scores, select.y, x)
-        model = sl.ShortlistClassifier.of(h, method)
+        model = sl.ShortlistClassifier.from_fitted(h, method)
         given = None if x is None else test.x
         expected = method.predict_set(h.predict_proba(test.x), given).labels()
         assert model.predict_set(test.x).labels() == expected
     other = sl.SplitConformal("lac").fit(scores, select.y + 1, classes=range(1, 11))
-    with pytest.raises(ValueError, match="the method's"):
-        sl.ShortlistClassifier.of(h, other)
+    with pytest.raises(ValueError, match="but the method's are"):
+        sl.ShortlistClassifier.from_fitted(h, other)

@@ -1,4 +1,4 @@
-"""The rank of the right label: a grid of sizes, buckets of ranks, and levels for every rank."""
+"""The rank of the true label: the grid of sizes, buckets of ranks, and levels of every rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shortlist.ranking.probabilities import MIN_LOG_PROBA, sorted_log_proba
 
 
 def log_probabilities(rows: int, depth: int, n_classes: int, seed: int = 0) -> Tensor:
-    """Sorted log-probabilities with the mass of all others last."""
+    """Sorted log-probabilities, with the mass of all other labels in the last column."""
     scores = torch.randn(rows, n_classes, generator=torch.Generator().manual_seed(seed))
     ranking = Ranking.from_scores(3 * scores.double())
     return sorted_log_proba(ranking, "logits", depth)
@@ -35,7 +35,7 @@ def log_probabilities(rows: int, depth: int, n_classes: int, seed: int = 0) -> T
 
 @given(depth=st.integers(1, 5000))
 @settings(max_examples=60, deadline=None)
-def test_a_grid_rises_from_one_label_to_the_longest_list(depth: int) -> None:
+def test_the_grid_increases_from_one_to_the_depth(depth: int) -> None:
     grid = size_grid(depth)
     assert grid[0] == 1
     assert grid[-1] == depth
@@ -53,7 +53,9 @@ def test_a_grid_rises_from_one_label_to_the_longest_list(depth: int) -> None:
     seed=st.integers(0, 100),
 )
 @settings(max_examples=40, deadline=None)
-def test_masses_sum_to_one_with_what_lies_outside(depth: int, unlisted: int, seed: int) -> None:
+def test_masses_sum_to_one_with_that_of_unlisted_labels(
+    depth: int, unlisted: int, seed: int
+) -> None:
     n_classes = max(2, depth + unlisted)
     depth = min(depth, n_classes)
     log_p = log_probabilities(5, depth, n_classes, seed)
@@ -78,17 +80,17 @@ def test_the_bucket_of_a_rank_at_the_edges() -> None:
 
 @given(depth=st.integers(1, 200))
 @settings(max_examples=30, deadline=None)
-def test_a_rank_lies_in_the_bucket_whose_set_is_the_first_to_hold_it(depth: int) -> None:
+def test_the_bucket_of_a_rank_is_that_of_the_smallest_set_that_contains_it(depth: int) -> None:
     sizes = size_grid(depth)
     ranks = torch.arange(depth, dtype=torch.float64)
-    found = Buckets(sizes, outside=False).of_rank(ranks).tolist()
-    assert found == [next(k for k, s in enumerate(sizes) if s > r) for r in range(depth)]
+    buckets = Buckets(sizes, outside=False).of_rank(ranks).tolist()
+    assert buckets == [next(k for k, s in enumerate(sizes) if s > r) for r in range(depth)]
 
 
-def falling(rows: int, members: int, seed: int) -> Tensor:
-    """Levels that never increase, some of them equal, some steps steep."""
+def non_increasing_levels(rows: int, n_sizes: int, seed: int) -> Tensor:
+    """Levels that never increase, with equal values and with large steps."""
     rng = np.random.default_rng(seed)
-    steps = rng.choice([0.0, 0.01, 1.0, 5.0], size=(rows, members)) * rng.random((rows, members))
+    steps = rng.choice([0.0, 0.01, 1.0, 5.0], size=(rows, n_sizes)) * rng.random((rows, n_sizes))
     return torch.from_numpy(np.exp(-steps.cumsum(axis=1)))
 
 
@@ -100,7 +102,7 @@ def test_levels_of_ranks_never_increase_and_stay_between_the_buckets(
     buckets = Buckets(size_grid(depth), outside=True)
     log_p = torch.log_softmax(scale * log_probabilities(8, depth, depth + 3, seed), dim=1)
     log_p[:, :-1] = log_p[:, :-1].sort(dim=1, descending=True).values
-    levels = falling(8, len(buckets.sizes), seed)
+    levels = non_increasing_levels(8, len(buckets.sizes), seed)
     spread = buckets.spread(levels, log_p)
     assert spread.shape == (8, depth)
     assert (spread.diff(dim=1) <= 0).all()
@@ -116,7 +118,7 @@ def test_levels_of_ranks_never_increase_and_stay_between_the_buckets(
         start = size
 
 
-def test_within_a_bucket_the_labels_own_probabilities_decide() -> None:
+def test_levels_within_a_bucket_are_proportional_to_the_probabilities() -> None:
     buckets = Buckets([1, 3, 5], outside=False)
     p = torch.tensor([[0.5, 0.22, 0.18, 0.06, 0.04, 1e-12]], dtype=torch.float64)
     levels = torch.tensor([[0.5, 0.2, 0.05]], dtype=torch.float64)
@@ -124,7 +126,7 @@ def test_within_a_bucket_the_labels_own_probabilities_decide() -> None:
     np.testing.assert_allclose(buckets.spread(levels, p.log()).numpy(), expected)
 
 
-def test_a_steep_bucket_does_not_lift_the_next_one_above_its_own_end() -> None:
+def test_levels_of_a_bucket_are_at_least_those_of_the_next_one() -> None:
     buckets = Buckets([1, 3, 5], outside=False)
     p = torch.tensor([[0.5, 0.45, 0.02, 0.02, 0.001, 1e-12]], dtype=torch.float64)
     levels = torch.tensor([[0.6, 0.2, 0.19]], dtype=torch.float64)
@@ -132,7 +134,7 @@ def test_a_steep_bucket_does_not_lift_the_next_one_above_its_own_end() -> None:
     assert spread[0, 2] == spread[0, 3] == 0.19
 
 
-def test_levels_that_are_infinite_stay_so() -> None:
+def test_infinite_levels_stay_infinite() -> None:
     buckets = Buckets([1, 3, 5], outside=False)
     levels = torch.tensor([[torch.inf, torch.inf, 0.1]], dtype=torch.float64)
     spread = buckets.spread(levels, log_probabilities(1, 5, 5))
@@ -140,7 +142,7 @@ def test_levels_that_are_infinite_stay_so() -> None:
     assert torch.isfinite(spread[0, 3:]).all()
 
 
-# What the model sees
+# Inputs of the model
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8])
@@ -160,7 +162,7 @@ def test_inputs_are_log_probabilities_tails_and_features(depth: int) -> None:
     assert torch.equal(rank_inputs(log_p, depth, None), x[:, 4:])
 
 
-def test_float64_features_are_not_rounded_before_they_are_standardised() -> None:
+def test_float64_features_are_not_rounded_before_they_are_standardized() -> None:
     log_p = log_probabilities(6, 8, 10)
     seconds = torch.arange(6, dtype=torch.float64)[:, None] + 1.7e9
     assert torch.equal(rank_inputs(log_p, 3, seconds)[:, :1], seconds)
@@ -180,7 +182,9 @@ SETTINGS = TrainingSettings(
 )
 
 
-def fit(rank: Tensor, log_p: Tensor, buckets: Buckets, **given: object) -> tuple[RankModel, Tensor]:
+def fit(
+    rank: Tensor, log_p: Tensor, buckets: Buckets, **options: object
+) -> tuple[RankModel, Tensor]:
     return RankModel.fit(
         log_p,
         rank,
@@ -194,21 +198,21 @@ def fit(rank: Tensor, log_p: Tensor, buckets: Buckets, **given: object) -> tuple
             "device": torch.device("cpu"),
             "progress": False,
         }
-        | given,
+        | options,
     )
 
 
-def test_the_model_corrects_masses_that_are_wrong_and_learns_what_lies_outside() -> None:
-    """Half of the labels lie outside lists that claim to leave out a tenth."""
+def test_the_model_corrects_wrong_masses_and_learns_that_of_unlisted_labels() -> None:
+    """Half of the labels are unlisted, but the probabilities say a tenth."""
     rng = np.random.default_rng(0)
     p = torch.tensor([0.5, 0.3, 0.1, 0.1], dtype=torch.float64).expand(600, -1)
     rank = torch.from_numpy(rng.choice([0, 1, 2, np.inf], p=[0.2, 0.2, 0.1, 0.5], size=600))
     buckets = Buckets([1, 2, 3], outside=True)
     model, out_of_fold = fit(rank, p.log(), buckets, depth=3)
-    found = model(p[:1].log(), None)
-    assert found.shape == (1, 4)
-    seen = torch.bincount(buckets.of_rank(rank), minlength=4) / 600
-    np.testing.assert_allclose(found[0].numpy(), seen, atol=0.05)
+    masses = model(p[:1].log(), None)
+    assert masses.shape == (1, 4)
+    frequencies = torch.bincount(buckets.of_rank(rank), minlength=4) / 600
+    np.testing.assert_allclose(masses[0].numpy(), frequencies, atol=0.05)
     torch.testing.assert_close(out_of_fold.sum(dim=1), torch.ones(600).double())
     assert out_of_fold.shape == (600, 4)
 
@@ -217,14 +221,14 @@ def test_masses_do_not_depend_on_the_batch() -> None:
     log_p = log_probabilities(300, 6, 6)
     rank = torch.from_numpy(np.random.default_rng(0).integers(6, size=300).astype(float))
     model, _ = fit(rank, log_p, Buckets(size_grid(6), outside=False))
-    together = model(log_p, None)
-    alone = torch.cat([model(log_p[i : i + 1], None) for i in range(20)])
-    torch.testing.assert_close(together[:20], alone, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(together.sum(dim=1), torch.ones(300).double())
+    masses = model(log_p, None)
+    one_by_one = torch.cat([model(log_p[i : i + 1], None) for i in range(20)])
+    torch.testing.assert_close(masses[:20], one_by_one, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(masses.sum(dim=1), torch.ones(300).double())
 
 
-def test_out_of_fold_masses_do_not_see_their_own_rank() -> None:
-    """Other ranks of the rows of one fold change the masses of all rows but theirs."""
+def test_out_of_fold_masses_do_not_depend_on_the_own_rank() -> None:
+    """A change of the ranks in one fold changes the masses of all rows outside that fold."""
     log_p = log_probabilities(300, 6, 6)
     rng = np.random.default_rng(0)
     buckets = Buckets(size_grid(6), outside=False)

@@ -1,4 +1,4 @@
-"""Re-scoring: it starts at the classifier, sees no row's own label, and reorders lists whole."""
+"""Re-scoring: its start at the classifier, its out-of-fold scores, and its order of the labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import sorted_log_proba, target_columns
 from shortlist.ranking.score_types import ScoreType
 
-ONCE = TrainingSettings(
+ONE_EPOCH = TrainingSettings(
     learning_rate=0.01,
     batch_size=64,
     max_epochs=1,
@@ -27,11 +27,11 @@ ONCE = TrainingSettings(
     decoupled_weight_decay=True,
     ema_decay=0.9,
 )
-STILL = replace(ONCE, learning_rate=1e-30)
-"""Nothing is learned: the network stays where it starts."""
+NO_TRAINING = replace(ONE_EPOCH, learning_rate=1e-30)
+"""Settings with which the network stays where it starts."""
 
 
-def data(rows: int = 240, n_classes: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def draw_rows(rows: int = 240, n_classes: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 3))
     scores = rng.normal(size=(rows, n_classes))
@@ -39,8 +39,8 @@ def data(rows: int = 240, n_classes: int = 6, seed: int = 0) -> tuple[Tensor, Te
     return tuple(map(torch.from_numpy, (scores, y, x)))  # type: ignore[return-value]
 
 
-def lists(scores: Tensor, depth: int, ragged: bool) -> Ranking:
-    """Probabilities of the best few labels."""
+def to_candidates(scores: Tensor, depth: int, ragged: bool) -> Ranking:
+    """Candidates: the probabilities of the best labels of each row."""
     p, labels = torch.softmax(scores, dim=1).sort(dim=1, descending=True)
     labels = labels[:, :depth].clone()
     if ragged:
@@ -49,17 +49,17 @@ def lists(scores: Tensor, depth: int, ragged: bool) -> Ranking:
     return Ranking.from_candidates(labels, p[:, :depth], n_classes=scores.shape[1])
 
 
-def both(
+def fit_with_out_of_fold(
     ranking: Ranking,
     y: Tensor,
     x: Tensor,
-    kind: ScoreType,
-    settings: TrainingSettings = ONCE,
+    score_type: ScoreType,
+    settings: TrainingSettings = ONE_EPOCH,
     scale: float = 1.0,
 ) -> tuple[Rescorer, Ranking]:
-    """The model, and the rows of the fit out of fold."""
+    """Return the model, and the rows of the fit re-scored out of fold."""
     return Rescorer.fit(
-        ranking.with_scale(kind, scale),
+        ranking.with_scale(score_type, scale),
         y,
         x,
         settings,
@@ -70,34 +70,34 @@ def both(
     )
 
 
-def fit(*given: object) -> Rescorer:
-    """The model alone."""
-    return both(*given)[0]  # type: ignore[arg-type]
+def fit(*arguments: object) -> Rescorer:
+    """Return the model alone."""
+    return fit_with_out_of_fold(*arguments)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.4])
-def test_it_starts_at_the_classifier_itself(scale: float) -> None:
-    scores, y, x = data()
+def test_training_starts_at_the_classifier(scale: float) -> None:
+    scores, y, x = draw_rows()
     ranking = Ranking.from_scores(scores)
-    model = fit(ranking, y, x, "logits", STILL, scale)
+    model = fit(ranking, y, x, "logits", NO_TRAINING, scale)
     model.pool = Pool()
-    found = model(ranking, x)
+    rescored = model(ranking, x)
     expected = torch.log_softmax(scale * scores, dim=1).float()
-    torch.testing.assert_close(found.scores_of(slice(None)), expected, rtol=1e-5, atol=1e-5)
-    assert torch.equal(found.top(6)[0], ranking.top(6)[0])
+    torch.testing.assert_close(rescored.scores_of(slice(None)), expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(rescored.top(6)[0], ranking.top(6)[0])
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(ragged: bool) -> None:
-    scores, y, x = data()
-    ranking = lists(scores, 3, ragged)
-    model = fit(ranking, y, x, "proba", STILL)
+def test_with_candidates_it_starts_at_their_probabilities(ragged: bool) -> None:
+    scores, y, x = draw_rows()
+    ranking = to_candidates(scores, 3, ragged)
+    model = fit(ranking, y, x, "proba", NO_TRAINING)
     model.pool = Pool()
-    found = model(ranking, x)
-    assert torch.equal(found.top(3)[0], ranking.top(3)[0])
-    assert torch.equal(found.lengths(), ranking.lengths())
+    rescored = model(ranking, x)
+    assert torch.equal(rescored.top(3)[0], ranking.top(3)[0])
+    assert torch.equal(rescored.lengths(), ranking.lengths())
     torch.testing.assert_close(
-        sorted_log_proba(found, "log_proba", 3),
+        sorted_log_proba(rescored, "log_proba", 3),
         sorted_log_proba(ranking, "proba", 3).float(),
         rtol=1e-4,
         atol=1e-4,
@@ -105,83 +105,85 @@ def test_with_lists_it_starts_at_their_probabilities_and_what_they_leave_out(rag
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_row_is_scored_by_what_did_not_see_its_label(listed: bool) -> None:
-    """By one member and by neighbours of the other folds, in these folds' metric. The exponents
-    of the pool are fitted on all rows, as a temperature is, and are held still here."""
-    scores, y, x = data()
-    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
-    kind: ScoreType = "proba" if listed else "logits"
-    honest = fit(ranking, y, x, kind)
+def test_out_of_fold_scores_do_not_depend_on_the_own_label(listed: bool) -> None:
+    """A row is scored by one network and by the neighbours of the other folds.
+
+    The exponents of the pool are fitted on all rows, like a temperature, and are fixed here.
+    """
+    scores, y, x = draw_rows()
+    ranking = to_candidates(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    score_type: ScoreType = "proba" if listed else "logits"
+    original = fit(ranking, y, x, score_type)
     for fold in range(3):
-        own = draw_folds(len(y), 3, ONCE.seed) == fold
-        deceived = fit(ranking, torch.where(own, (y + 1) % 6, y), x, kind)
+        own = draw_folds(len(y), 3, ONE_EPOCH.seed) == fold
+        changed = fit(ranking, torch.where(own, (y + 1) % 6, y), x, score_type)
         for pool in (Pool(), Pool(0.7, 0.3), Pool(0.0, 1.0)):
-            honest.pool = deceived.pool = pool
-            before, after = (m.out_of_fold(ranking, x).top(4)[1] for m in (honest, deceived))
+            original.pool = changed.pool = pool
+            before, after = (m.out_of_fold(ranking, x).top(4)[1] for m in (original, changed))
             assert torch.equal(before[own], after[own])
             assert not torch.allclose(before[~own], after[~own])
-            seen = honest(ranking, x).top(4)[1]
-            assert not torch.allclose(seen[own], before[own])  # with all rows it is something else
+            in_sample = original(ranking, x).top(4)[1]
+            assert not torch.allclose(in_sample[own], before[own])
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_neighbours_are_some_rows_of_the_other_folds(
+def test_neighbours_are_rows_of_the_other_folds(
     listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standardised as the networks' rows are: by all rows, whose features are no secret."""
+    """Features are standardized by all rows, like those of the networks: they are not labels."""
     monkeypatch.setattr(_neighbours, "MAX_ROWS", 100)
-    scores, y, x = data()
-    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
-    model = fit(ranking, y, x, "proba" if listed else "logits", replace(ONCE, seed=5))
+    scores, y, x = draw_rows()
+    ranking = to_candidates(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model = fit(ranking, y, x, "proba" if listed else "logits", replace(ONE_EPOCH, seed=5))
     model.pool = Pool(0.0, 1.0)
 
-    def same(found: Ranking, used: Tensor, asked: Tensor) -> None:
-        neighbours = Neighbours(Standardize.from_data(x), 6).fit(x[used], y[used], seed=5)
-        shares = neighbours(x[asked]).exp()
-        labels, log_p = (v[asked] for v in found.top(found.depth))
+    def assert_same(rescored: Ranking, fitted: Tensor, new: Tensor) -> None:
+        neighbours = Neighbours(Standardize.from_data(x), 6).fit(x[fitted], y[fitted], seed=5)
+        shares = neighbours(x[new]).exp()
+        labels, log_p = (v[new] for v in rescored.top(rescored.depth))
         expected = shares.gather(1, labels.clamp(min=0).to(torch.int64))
         expected = torch.where(labels >= 0, expected, 0)
-        given = torch.where(labels >= 0, log_p.exp(), 0)
-        torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+        actual = torch.where(labels >= 0, log_p.exp(), 0)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
-    everyone = torch.ones(240, dtype=torch.bool)
-    same(model(ranking, x), everyone, everyone)
+    all_rows = torch.ones(240, dtype=torch.bool)
+    assert_same(model(ranking, x), all_rows, all_rows)
     for fold in range(3):
         own = draw_folds(240, 3, 5) == fold
-        same(model.out_of_fold(ranking, x), ~own, own)
+        assert_same(model.out_of_fold(ranking, x), ~own, own)
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_fit_returns_its_rows_out_of_fold(listed: bool) -> None:
-    scores, y, x = data()
-    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
-    model, returned = both(ranking, y, x, "proba" if listed else "logits")
-    for mine, theirs in zip(returned.top(4), model.out_of_fold(ranking, x).top(4), strict=True):
-        assert torch.equal(mine, theirs)
+def test_fit_returns_its_rows_out_of_fold(listed: bool) -> None:
+    scores, y, x = draw_rows()
+    ranking = to_candidates(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model, returned = fit_with_out_of_fold(ranking, y, x, "proba" if listed else "logits")
+    for actual, expected in zip(returned.top(4), model.out_of_fold(ranking, x).top(4), strict=True):
+        assert torch.equal(actual, expected)
     assert not torch.allclose(returned.top(4)[1], model(ranking, x).top(4)[1])
 
 
-def test_features_that_tell_reorder_the_labels() -> None:
-    scores, y, x = data(600)
-    settings = replace(ONCE, max_epochs=20)
-    unseen, labels, features = data(400, seed=1)
-    for ranking, new, kind in (
+def test_informative_features_improve_the_order_of_labels() -> None:
+    scores, y, x = draw_rows(600)
+    settings = replace(ONE_EPOCH, max_epochs=20)
+    unseen, labels, features = draw_rows(400, seed=1)
+    for ranking, new, score_type in (
         (Ranking.from_scores(scores), Ranking.from_scores(unseen), "logits"),
-        (lists(scores, 4, True), lists(unseen, 4, True), "proba"),
+        (to_candidates(scores, 4, True), to_candidates(unseen, 4, True), "proba"),
     ):
-        rescored = fit(ranking, y, x, kind, settings)(new, features)  # type: ignore[arg-type]
+        rescored = fit(ranking, y, x, score_type, settings)(new, features)  # type: ignore[arg-type]
         before = (new.rank_of(labels) == 0).double().mean()
         after = (rescored.rank_of(labels) == 0).double().mean()
         assert after > before + 0.1
         labels_before, labels_after = (r.top(4)[0].sort(dim=1).values for r in (new, rescored))
         if not new.is_dense:
-            assert torch.equal(labels_before, labels_after)  # the same lists in another order
-        falling = rescored.top(4)[1].masked_fill(rescored.top(4)[0] < 0, -torch.inf)
-        assert (falling[:, 1:] <= falling[:, :-1]).all()
+            assert torch.equal(labels_before, labels_after)  # The candidates are the same.
+        log_p = rescored.top(4)[1].masked_fill(rescored.top(4)[0] < 0, -torch.inf)
+        assert (log_p[:, 1:] <= log_p[:, :-1]).all()
 
 
-def test_what_lists_leave_out_is_learned() -> None:
-    """Lists that claim to hold everything, and half of whose labels are not there."""
+def test_the_mass_outside_the_candidates_is_learned() -> None:
+    """The scores of the candidates sum to one, but half of the labels are not among them."""
     rng = np.random.default_rng(0)
     labels = np.stack([rng.permutation(8)[:3] for _ in range(600)])
     p = np.tile([0.6, 0.3, 0.099], (600, 1))
@@ -190,28 +192,28 @@ def test_what_lists_leave_out_is_learned() -> None:
     y = torch.from_numpy(np.where(inside, labels[:, 0], unlisted))
     ranking = Ranking.from_candidates(labels, p, n_classes=8)
     x = torch.from_numpy(rng.normal(size=(600, 2)))
-    settings = replace(ONCE, max_epochs=40, learning_rate=0.03)
-    found = fit(ranking, y, x, "proba", settings)(ranking, x)
-    outside = sorted_log_proba(found, "log_proba", 3)[:, -1].exp()
+    settings = replace(ONE_EPOCH, max_epochs=40, learning_rate=0.03)
+    rescored = fit(ranking, y, x, "proba", settings)(ranking, x)
+    outside = sorted_log_proba(rescored, "log_proba", 3)[:, -1].exp()
     assert 0.4 < float(outside.mean()) < 0.6
 
 
 def test_new_rows_get_the_mean_of_all_members_probabilities() -> None:
-    scores, y, x = data()
+    scores, y, x = draw_rows()
     ranking = Ranking.from_scores(scores)
-    model = fit(ranking, y, x, "logits", replace(ONCE, max_epochs=5))
+    model = fit(ranking, y, x, "logits", replace(ONE_EPOCH, max_epochs=5))
     model.pool = Pool()
-    found = model(ranking, x).scores_of(slice(None))
+    rescored = model(ranking, x).scores_of(slice(None))
     with torch.no_grad():
         prior = (scores - scores.amax(dim=1, keepdim=True)).float()
         each = torch.softmax(model.network(x, prior), dim=-1)
     assert not torch.allclose(each[0], each[1])
-    torch.testing.assert_close(found.exp(), each.mean(dim=0).to(found.dtype))
-    torch.testing.assert_close(found.logsumexp(dim=1), torch.zeros(240).to(found.dtype))
+    torch.testing.assert_close(rescored.exp(), each.mean(dim=0).to(rescored.dtype))
+    torch.testing.assert_close(rescored.logsumexp(dim=1), torch.zeros(240).to(rescored.dtype))
 
 
-def far_apart(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits that know little, and features near their class's own corner."""
+def clustered_rows(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits with little information, and features that form one cluster for each class."""
     rng = np.random.default_rng(seed)
     y = rng.integers(6, size=rows)
     x = np.eye(6)[y] + rng.normal(scale=0.4, size=(rows, 6))
@@ -220,53 +222,54 @@ def far_apart(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_neighbours_give_a_second_opinion(listed: bool) -> None:
-    """Networks that learn nothing are helped by them, and by as much as was fitted."""
-    (scores, y, x), (unseen, labels, features) = far_apart(), far_apart(400, seed=1)
+def test_neighbours_improve_the_scores(listed: bool) -> None:
+    """Untrained networks are improved by the pool with neighbours."""
+    (scores, y, x), (unseen, labels, features) = clustered_rows(), clustered_rows(400, seed=1)
     ranking, new = (
-        lists(s, 4, ragged=True) if listed else Ranking.from_scores(s) for s in (scores, unseen)
+        to_candidates(s, 4, ragged=True) if listed else Ranking.from_scores(s)
+        for s in (scores, unseen)
     )
-    model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
+    model = fit(ranking, y, x, "proba" if listed else "logits", NO_TRAINING)
     assert model.pool.b > 0.3
     pooled = model(new, features)
     model.pool = Pool()
     alone = model(new, features)
 
-    def fit_to(found: Ranking) -> float:
-        log_p = sorted_log_proba(found, "log_proba", found.depth).double()
-        at = found.rank_of(labels).clamp(max=found.depth).to(torch.int64)
-        return float(log_p.gather(1, at[:, None]).mean())
+    def mean_log_likelihood(rescored: Ranking) -> float:
+        log_p = sorted_log_proba(rescored, "log_proba", rescored.depth).double()
+        column = rescored.rank_of(labels).clamp(max=rescored.depth).to(torch.int64)
+        return float(log_p.gather(1, column[:, None]).mean())
 
-    def first(found: Ranking) -> float:
-        return float((found.rank_of(labels) == 0).double().mean())
+    def accuracy(rescored: Ranking) -> float:
+        return float((rescored.rank_of(labels) == 0).double().mean())
 
-    assert fit_to(pooled) > fit_to(alone) + 0.2
-    assert first(pooled) > first(alone) + 0.1
+    assert mean_log_likelihood(pooled) > mean_log_likelihood(alone) + 0.2
+    assert accuracy(pooled) > accuracy(alone) + 0.1
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_the_second_opinion_is_weighed_without_each_rows_own_label(listed: bool) -> None:
-    """Of noise, a row's nearest neighbour is the row itself."""
-    scores, _, _ = data()
+def test_the_pool_is_fitted_out_of_fold(listed: bool) -> None:
+    """With random features, the nearest neighbour of a row is the row itself."""
+    scores, _, _ = draw_rows()
     rng = np.random.default_rng(0)
     y = torch.from_numpy(rng.integers(6, size=240))
     x = torch.from_numpy(rng.normal(size=(240, 40)))
-    ranking = lists(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
-    model = fit(ranking, y, x, "proba" if listed else "logits", STILL)
+    ranking = to_candidates(scores, 4, ragged=True) if listed else Ranking.from_scores(scores)
+    model = fit(ranking, y, x, "proba" if listed else "logits", NO_TRAINING)
     assert (model.neighbours(x).argmax(dim=1) == y).double().mean() > 0.9
     (in_sample,) = model._estimates(ranking, x, model.neighbours)
     assert Pool.fit(*in_sample, target_columns(ranking, y)).b > 1
-    # Of lists, neighbours do know how much is left out.
+    # With candidates, neighbours do estimate the mass outside them.
     assert model.pool.b < (0.3 if listed else 0.1)
 
 
-def test_of_many_rows_some_weigh_the_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores, y, x = far_apart(1200)
+def test_the_pool_is_fitted_on_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, y, x = clustered_rows(1200)
     ranking = Ranking.from_scores(scores)
     whole = fit(ranking, y, x, "logits").pool
     monkeypatch.setattr(_neighbours, "MAX_SCORES", 1200 * 6 // 3)
-    model, returned = both(ranking, y, x, "logits")
-    assert len(returned) == 1200  # which all are re-scored
+    model, returned = fit_with_out_of_fold(ranking, y, x, "logits")
+    assert len(returned) == 1200  # All rows are re-scored.
     assert len(model.neighbours.index) == 1200
     assert (model.pool.a, model.pool.b) != (whole.a, whole.b)
     assert model.pool.a == pytest.approx(whole.a, rel=0.3)
@@ -275,7 +278,7 @@ def test_of_many_rows_some_weigh_the_second_opinion(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("case", ["one class", "constant", "one row each", "separable"])
 def test_extreme_rows_give_finite_scores(case: str) -> None:
-    scores, y, x = far_apart(60)
+    scores, y, x = clustered_rows(60)
     match case:
         case "one class":
             y = torch.zeros_like(y)
@@ -285,33 +288,35 @@ def test_extreme_rows_give_finite_scores(case: str) -> None:
             scores, y, x = scores[:6], torch.arange(6), x[:6]
         case "separable":
             x, scores = 1e3 * torch.eye(6).double()[y], 50 * torch.eye(6).double()[y]
-    for ranking, kind in (
+    for ranking, score_type in (
         (Ranking.from_scores(scores), "logits"),
-        (lists(scores, 4, True), "proba"),
+        (to_candidates(scores, 4, True), "proba"),
     ):
-        model = fit(ranking, y, x, kind)  # type: ignore[arg-type]
-        for found in (model(ranking, x), model.out_of_fold(ranking, x)):
-            log_p = found.top(4)[1]
+        model = fit(ranking, y, x, score_type)  # type: ignore[arg-type]
+        for rescored in (model(ranking, x), model.out_of_fold(ranking, x)):
+            log_p = rescored.top(4)[1]
             assert torch.isfinite(log_p).all()
-            mass = log_p.exp().masked_fill(found.top(4)[0] < 0, 0).sum(dim=1)
+            mass = log_p.exp().masked_fill(rescored.top(4)[0] < 0, 0).sum(dim=1)
             assert float(mass.max()) <= 1 + 1e-5
 
 
 def test_large_stacks_are_evaluated_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hidden layers of all members count, not the few classes: rows × members × width."""
-    scores, y, x = data()
+    """The size of a block is limited by the hidden layers of all members, not by the outputs."""
+    scores, y, x = draw_rows()
     ranking = Ranking.from_scores(scores)
     model = fit(ranking, y, x, "logits")
     whole = model(ranking, x).scores_of(slice(None))
-    seen: list[int] = []
-    model.network.register_forward_hook(lambda m, inputs, out: seen.append(len(inputs[0])))
+    block_sizes: list[int] = []
+    model.network.register_forward_hook(
+        lambda module, inputs, outputs: block_sizes.append(len(inputs[0]))
+    )
     blocks = _rescoring.row_blocks
     monkeypatch.setattr(_rescoring, "row_blocks", lambda n, w, _: blocks(n, w, elements=4800))
     assert torch.allclose(model(ranking, x).scores_of(slice(None)), whole)
-    assert seen == [100, 100, 40]  # 3 members of 16 hidden units
+    assert block_sizes == [100, 100, 40]  # 3 members of 16 hidden units.
 
 
-def test_folds_are_of_equal_size_and_repeat() -> None:
+def test_folds_are_of_equal_size_and_reproducible() -> None:
     folds = draw_folds(103, 5, seed=1)
     assert sorted(torch.bincount(folds).tolist()) == [20, 20, 21, 21, 21]
     assert torch.equal(folds, draw_folds(103, 5, seed=1))
@@ -320,14 +325,14 @@ def test_folds_are_of_equal_size_and_repeat() -> None:
 
 def test_the_loss_of_each_member_and_row() -> None:
     outputs, y = torch.randn(3, 7, 4, dtype=torch.float64), torch.arange(7) % 4
-    found = cross_entropy(outputs, y)
+    losses = cross_entropy(outputs, y)
     for j in range(3):
         for i in range(7):
             loss = -torch.log_softmax(outputs[j, i], dim=0)[y[i]]
-            assert float(found[j, i]) == pytest.approx(float(loss))
+            assert float(losses[j, i]) == pytest.approx(float(loss))
 
 
-def test_members_are_combined_by_their_mean_or_by_the_rows_own_fold() -> None:
+def test_members_are_averaged_or_selected_by_fold() -> None:
     log_p = torch.log_softmax(torch.randn(3, 7, 4, dtype=torch.float64), dim=-1)
     torch.testing.assert_close(combine(log_p, None).exp(), log_p.exp().mean(dim=0))
     folds = torch.tensor([0, 2, 1, 1, 0, 2, 2])

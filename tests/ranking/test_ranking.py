@@ -1,4 +1,4 @@
-"""Rankings against a brute-force order in plain Python, with ties everywhere."""
+"""Rankings against a brute-force order in plain Python, on scores with many ties."""
 
 from __future__ import annotations
 
@@ -10,40 +10,39 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist._utils import ordering as _order
+from shortlist._utils import ordering
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.ordering import labels_at_least, sort_labels, top_label
 from shortlist.conformal.levels import ColumnLevels
-from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking import ranked_rows as module
+from shortlist.ranking import Ranking, as_ranking, ranked_rows
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 def brute_order(row: list[float]) -> list[int]:
-    """The definition: by score, and among ties the highest index first."""
+    """Return labels by decreasing score, and by decreasing index among equal scores."""
     return sorted(range(len(row)), key=lambda y: (-row[y], -y))
 
 
-def tied(rows: int, n: int, values: int, seed: int = 0) -> np.ndarray:
-    """Integer-valued scores, so that nearly every row has exact ties."""
+def tied_scores(rows: int, n: int, values: int, seed: int = 0) -> np.ndarray:
+    """Return integer-valued scores, so that nearly every row has ties."""
     return np.random.default_rng(seed).integers(0, values, (rows, n)).astype(np.float64)
 
 
 tie_heavy = st.tuples(
     st.integers(1, 12), st.integers(2, 60), st.integers(1, 8), st.integers(0, 2**32 - 1)
-).map(lambda a: tied(*a))
+).map(lambda a: tied_scores(*a))
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Many row blocks where there would be one."""
+    """Split rows into many blocks, where one would be used."""
 
     def small(rows, width, device, *, elements=None):
         return row_blocks(rows, width, elements=3 * width)
 
-    monkeypatch.setattr(module, "row_blocks", small)
+    monkeypatch.setattr(ranked_rows, "row_blocks", small)
 
 
 # Order and ties
@@ -53,7 +52,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n", [2, 3, 17, 100])
 def test_order_of_exact_ties(dtype, device, n):
-    scores = tied(40, n, 4)
+    scores = tied_scores(40, n, 4)
     expected = [brute_order(row) for row in scores.tolist()]
     given_scores = torch.tensor(scores, dtype=dtype, device=device)
     for depth in sorted({1, 2, n // 4, n // 2, n}):
@@ -73,20 +72,22 @@ def test_a_shallow_order_is_the_prefix_of_the_full_one(scores):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "mended"),
+    ("first", "second", "sorted_again"),
     [(1, 2, [1]), (4, 5, [1]), (20, 21, [])],
     ids=["inside the prefix", "across its end", "below it"],
 )
-def test_only_rows_whose_prefix_ties_are_sorted_again(monkeypatch, first, second, mended):
+def test_only_rows_whose_prefix_ties_are_sorted_again(monkeypatch, first, second, sorted_again):
     sorted_rows = []
-    stable = _order._stable_order
-    monkeypatch.setattr(_order, "_stable_order", lambda s: sorted_rows.append(len(s)) or stable(s))
+    stable_order = ordering._stable_order
+    monkeypatch.setattr(
+        ordering, "_stable_order", lambda s: sorted_rows.append(len(s)) or stable_order(s)
+    )
     scores = np.random.default_rng(0).permuted(np.tile(np.arange(40.0), (6, 1)), axis=1)
     ranked = brute_order(scores[2].tolist())
     scores[2, ranked[second]] = scores[2, ranked[first]]
     got = sort_labels(torch.from_numpy(scores), 5).tolist()
     assert got == [brute_order(row)[:5] for row in scores.tolist()]
-    assert sorted_rows == mended
+    assert sorted_rows == sorted_again
 
 
 def test_minus_zero_ties_with_zero():
@@ -98,7 +99,7 @@ def test_minus_zero_ties_with_zero():
 
 @given(tie_heavy)
 @settings(max_examples=30, deadline=None)
-def test_best_is_the_first_of_the_order(scores):
+def test_top_label_is_the_first_of_the_order(scores):
     tensor = torch.from_numpy(scores)
     assert top_label(tensor).tolist() == [brute_order(row)[0] for row in scores.tolist()]
     assert top_label(tensor[None])[0].tolist() == top_label(tensor).tolist()
@@ -109,8 +110,8 @@ def test_best_is_the_first_of_the_order(scores):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rank_by_counting_is_the_place_in_the_order(dtype, device):
-    scores = tied(25, 13, 4)
+def test_rank_by_counting_is_the_position_in_the_order(dtype, device):
+    scores = tied_scores(25, 13, 4)
     ranking = Ranking.from_scores(torch.tensor(scores, dtype=dtype, device=device))
     for label in range(13):
         expected = [brute_order(row).index(label) for row in scores.tolist()]
@@ -119,25 +120,25 @@ def test_rank_by_counting_is_the_place_in_the_order(dtype, device):
 
 @given(tie_heavy, st.data())
 @settings(max_examples=40, deadline=None)
-def test_a_row_ranks_alike_in_every_company(scores, data):
+def test_the_ranking_of_a_row_does_not_depend_on_the_batch(scores, data):
     rows, n = scores.shape
     y = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
     shuffle = np.array(data.draw(st.permutations(range(rows))))
     depth = max(1, n // 4)
     ranking = Ranking.from_scores(scores)
-    together, ranks = ranking.top(depth)[0].numpy(), ranking.rank(y)
+    labels, ranks = ranking.top(depth)[0].numpy(), ranking.rank(y)
     shuffled = Ranking.from_scores(scores[shuffle])
-    assert np.array_equal(shuffled.top(depth)[0].numpy(), together[shuffle])
+    assert np.array_equal(shuffled.top(depth)[0].numpy(), labels[shuffle])
     assert np.array_equal(shuffled.rank(y[shuffle]), ranks[shuffle])
     for i in range(rows):
-        alone = Ranking.from_scores(scores[i : i + 1])
-        assert np.array_equal(alone.top(depth)[0].numpy(), together[i : i + 1])
-        assert alone.rank(y[i : i + 1]) == ranks[i]
+        single = Ranking.from_scores(scores[i : i + 1])
+        assert np.array_equal(single.top(depth)[0].numpy(), labels[i : i + 1])
+        assert single.rank(y[i : i + 1]) == ranks[i]
 
 
 @given(tie_heavy, st.data())
 @settings(max_examples=40, deadline=None)
-def test_naming_the_classes_changes_nothing(scores, data):
+def test_names_of_classes_do_not_change_the_ranking(scores, data):
     n = scores.shape[1]
     names = [f"class {i}" for i in data.draw(st.permutations(range(n)))]
     plain, named = Ranking.from_scores(scores), Ranking.from_scores(scores, classes=names)
@@ -147,8 +148,8 @@ def test_naming_the_classes_changes_nothing(scores, data):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_blocks_do_not_show():
-    scores = tied(50, 20, 3)
+def test_blocks_do_not_change_results():
+    scores = tied_scores(50, 20, 3)
     ranking = Ranking.from_scores(scores)
     assert len(ranking.blocks()) == 17
     expected = [brute_order(row) for row in scores.tolist()]
@@ -160,17 +161,17 @@ def test_blocks_do_not_show():
     assert ranking.count_above([1.0]).tolist() == (scores > 1).sum(1, keepdims=True).tolist()
 
 
-# Depth, memory, kinds
+# Depth, memory and array types
 
 
 @given(tie_heavy, st.data())
 @settings(max_examples=40, deadline=None)
-def test_deepening_does_not_change_what_was_said(scores, data):
+def test_ranking_deeper_does_not_change_the_first_labels(scores, data):
     n = scores.shape[1]
-    asked = data.draw(st.lists(st.integers(0, n), min_size=1, max_size=5))
+    depths = data.draw(st.lists(st.integers(0, n), min_size=1, max_size=5))
     ranking = Ranking.from_scores(scores)
     expected = [brute_order(row) for row in scores.tolist()]
-    for depth in asked:
+    for depth in depths:
         labels, values = ranking.top(depth)
         assert labels.tolist() == [row[:depth] for row in expected]
         assert values.tolist() == [
@@ -180,11 +181,12 @@ def test_deepening_does_not_change_what_was_said(scores, data):
     assert ranking.labels.tolist() == expected
 
 
-def test_nothing_is_sorted_before_it_is_asked_for(monkeypatch):
+def test_nothing_is_sorted_before_it_is_needed(monkeypatch):
     depths = []
-    real = module.sort_labels
-    monkeypatch.setattr(module, "sort_labels", lambda s, d: depths.append(d) or real(s, d))
-    ranking = Ranking.from_scores(tied(5, 100, 50))
+    monkeypatch.setattr(
+        ranked_rows, "sort_labels", lambda s, d: depths.append(d) or sort_labels(s, d)
+    )
+    ranking = Ranking.from_scores(tied_scores(5, 100, 50))
     ranking.rank([3] * 5)
     ranking.count_above([2.0])
     assert depths == []
@@ -195,8 +197,8 @@ def test_nothing_is_sorted_before_it_is_asked_for(monkeypatch):
     assert depths == [4, 9]
 
 
-def test_a_limited_depth_lists_fewer_labels():
-    scores = tied(6, 10, 3)
+def test_a_limited_depth_ranks_fewer_labels():
+    scores = tied_scores(6, 10, 3)
     ranking = Ranking.from_scores(scores, depth=2)
     assert ranking.labels.tolist() == [brute_order(row)[:2] for row in scores.tolist()]
     assert ranking.lengths().tolist() == [2] * 6
@@ -206,23 +208,23 @@ def test_a_limited_depth_lists_fewer_labels():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_the_input_is_neither_copied_nor_changed(dtype):
-    scores = tied(9, 30, 3).astype(dtype)
-    kept = scores.copy()
+    scores = tied_scores(9, 30, 3).astype(dtype)
+    before = scores.copy()
     ranking = Ranking.from_scores(scores)
     assert np.shares_memory(ranking.scores_of(slice(None)).numpy(), scores)
     assert np.shares_memory(ranking[2:5].scores_of(slice(None)).numpy(), scores)
     y = np.zeros(9, dtype=np.int64)
     _ = ranking.top(3), ranking.labels, ranking.scores, ranking.rank(y), ranking.count_above([1.0])
-    assert np.array_equal(scores, kept)
+    assert np.array_equal(scores, before)
     assert ranking.scores.dtype == dtype
     labels, values = np.tile(np.arange(5), (9, 1)), scores[:, :5].copy()
     Ranking.from_candidates(labels, values, n_classes=30)
-    assert np.array_equal(values, kept[:, :5])
+    assert np.array_equal(values, before[:, :5])
     assert np.array_equal(labels, np.tile(np.arange(5), (9, 1)))
 
 
-def test_a_read_only_memory_map_is_read_quietly(tmp_path):
-    scores = tied(20, 11, 4).astype(np.float32)
+def test_a_read_only_memory_map_causes_no_warning(tmp_path):
+    scores = tied_scores(20, 11, 4).astype(np.float32)
     np.save(tmp_path / "scores.npy", scores)
     mapped = np.load(tmp_path / "scores.npy", mmap_mode="r")
     with warnings.catch_warnings():
@@ -236,8 +238,8 @@ def test_a_read_only_memory_map_is_read_quietly(tmp_path):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_torch_in_torch_out_numpy_in_numpy_out(device):
-    scores = torch.tensor(tied(4, 5, 3), dtype=torch.float32, device=device)
+def test_results_have_the_array_type_of_the_scores(device):
+    scores = torch.tensor(tied_scores(4, 5, 3), dtype=torch.float32, device=device)
     ranking = Ranking.from_scores(scores)
     for out in (ranking.labels, ranking.scores, ranking.rank([0] * 4)):
         assert isinstance(out, torch.Tensor)
@@ -252,11 +254,11 @@ def test_torch_in_torch_out_numpy_in_numpy_out(device):
     assert listed.labels.tolist() == ranking.labels.tolist()
 
 
-def test_lists_and_integers_are_scores_too():
+def test_lists_and_integers_are_accepted_as_scores():
     assert Ranking.from_scores([[3, 1, 3]]).labels.tolist() == [[2, 0, 1]]
 
 
-def test_as_ranking_leaves_a_ranking_alone():
+def test_as_ranking_returns_a_ranking_unchanged():
     ranking = Ranking.from_scores([[1.0, 2.0]])
     assert as_ranking(ranking) is ranking
     assert as_ranking([[1.0, 2.0]]).labels.tolist() == [[1, 0]]
@@ -280,33 +282,33 @@ ROWS = [
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 @pytest.mark.parametrize("sorted_before", [False, True])
 @pytest.mark.parametrize("source", ["scores", "candidates"])
-def test_some_of_the_rows(rows, sorted_before, source):
-    scores = tied(5, 8, 3)
+def test_indexing_selects_rows(rows, sorted_before, source):
+    scores = tied_scores(5, 8, 3)
     ranking = Ranking.from_scores(scores)
     if source == "candidates":
         ranking = Ranking.from_candidates(ranking.labels[:, :6], ranking.scores[:, :6], n_classes=8)
     elif sorted_before:
         ranking.top(8)
     part = ranking[rows]
-    picked = np.arange(5)[rows.numpy() if isinstance(rows, torch.Tensor) else rows]
-    assert len(part) == len(picked)
-    assert np.array_equal(part.labels, ranking.labels[picked])
-    assert np.array_equal(part.scores, ranking.scores[picked])
+    index = np.arange(5)[rows.numpy() if isinstance(rows, torch.Tensor) else rows]
+    assert len(part) == len(index)
+    assert np.array_equal(part.labels, ranking.labels[index])
+    assert np.array_equal(part.scores, ranking.scores[index])
     y = np.arange(5)
-    assert np.array_equal(part.rank(y[picked]), ranking.rank(y)[picked])
+    assert np.array_equal(part.rank(y[index]), ranking.rank(y)[index])
 
 
-def test_rows_that_make_no_ranking():
-    ranking = Ranking.from_scores(tied(3, 4, 2))
+def test_invalid_row_selections_raise():
+    ranking = Ranking.from_scores(tied_scores(3, 4, 2))
     with pytest.raises(TypeError, match=r"ranking\[\[1\]\]"):
         ranking[1]
-    with pytest.raises(TypeError):  # and so nobody loops over rows that are none
+    with pytest.raises(TypeError):  # Iteration over rows is not supported.
         list(ranking)
     with pytest.raises(IndexError, match="row 3 is not one of 3 rows"):
         ranking[[3]]
-    for none in ([], slice(0, 0), [False] * 3):
+    for empty in ([], slice(0, 0), [False] * 3):
         with pytest.raises(ValueError, match="at least one row"):
-            ranking[none]
+            ranking[empty]
 
 
 # Candidates
@@ -338,7 +340,7 @@ def test_full_length_candidates_agree_with_dense_scores(scores, data):
 )
 @settings(max_examples=80, deadline=None)
 def test_ragged_candidates_in_any_order(lists, padded):
-    """Best first, and in a tie the one that came first (Python's own sort is stable)."""
+    """Candidates with equal scores keep their order, as in Python's stable sort."""
     expected = [sorted(row, key=lambda pair: -pair[1]) for row in lists]
     labels = [[label for label, _ in row] for row in lists]
     scores = [[float(score) for _, score in row] for row in lists]
@@ -361,14 +363,14 @@ def test_ragged_candidates_in_any_order(lists, padded):
         assert ranking.rank([label] * len(lists)).tolist() == want
 
 
-def test_padding_may_stand_anywhere_and_useless_columns_go():
+def test_padding_can_be_anywhere_and_columns_of_padding_are_removed():
     labels = [[-1, 3, -1, 5, -1], [2, -1, -1, -1, -1]]
     ranking = Ranking.from_candidates(np.array(labels), np.zeros((2, 5)), n_classes=6)
     assert ranking.labels.tolist() == [[3, 5], [2, -1]]
     assert ranking.depth == 2
 
 
-def test_asking_beyond_short_lists_pads():
+def test_a_depth_beyond_the_candidates_is_padded():
     ranking = Ranking.from_candidates([[1], [0]], [[0.5], [0.25]], n_classes=4)
     labels, scores = ranking.top(3)
     assert labels.tolist() == [[1, -1, -1], [0, -1, -1]]
@@ -393,7 +395,7 @@ def test_named_candidates(labels, as_array):
 
 
 @pytest.mark.parametrize("wrap", [np.array, torch.tensor, list])
-def test_integer_names_are_names_whatever_array_they_come_in(wrap):
+def test_integer_names_are_names_in_every_type_of_array(wrap):
     scores = [[0.5, 0.25], [0.5, 0.25]]
     ranking = Ranking.from_candidates(
         wrap([[30, 10], [20, -1]]),
@@ -403,13 +405,13 @@ def test_integer_names_are_names_whatever_array_they_come_in(wrap):
     assert ranking.labels.tolist() == [[2, 0], [1, -1]]
 
 
-def test_a_class_called_minus_one_is_no_padding():
+def test_a_class_called_minus_one_is_not_padding():
     ranking = Ranking.from_candidates(np.array([[-1, 1]]), [[0.75, 0.25]], classes=[-1, 1])
     assert ranking.labels.tolist() == [[0, 1]]
     assert ranking.rank([-1]).tolist() == [0]
 
 
-def test_rows_of_candidates_may_be_arrays():
+def test_rows_of_candidates_can_be_arrays():
     ranking = Ranking.from_candidates(
         [np.array([3, 1]), torch.tensor([2])], [np.array([0.5, 0.25]), torch.tensor([1.0])], 4
     )
@@ -421,7 +423,7 @@ def candidates(labels, scores, n_classes=4, **options):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (candidates([[0, 1], [2, 2]], [[2, 1], [2, 1]]), "row 1 lists label 2 twice"),
         (candidates([[0, 4]], [[2, 1]]), "candidate label 4 at row 0, position 1"),
@@ -454,17 +456,17 @@ def candidates(labels, scores, n_classes=4, **options):
         (candidates([[0]], [["x"]]), "scores must hold numbers"),
     ],
 )
-def test_candidates_that_are_refused(make, said):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+def test_invalid_candidates_raise(make, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (The messages differ.)
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-# Bad scores
+# Invalid scores
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Ranking.from_scores([[0.1, np.nan]]), "scores holds nan at row 0, column 1"),
         (lambda: Ranking.from_scores([[0.1, -np.inf]]), "scores holds -inf at row 0, column 1"),
@@ -480,13 +482,13 @@ def test_candidates_that_are_refused(make, said):
         (lambda: Ranking.from_scores(np.ones((2, 3))).rank([0.0, 1.0]), "y holds floats"),
     ],
 )
-def test_scores_that_are_refused(make, said):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+def test_invalid_scores_raise(make, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (The messages differ.)
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_repr_says_what_it_ranks():
+def test_repr():
     assert repr(Ranking.from_scores(np.ones((1200, 3)), depth=2)) == (
         "Ranking(1,200 rows of scores, 3 classes, depth 2)"
     )
@@ -500,7 +502,7 @@ def test_is_first_agrees_with_rank(data):
     rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
     dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.float64]))
     counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
-    scores = torch.tensor(counts, dtype=dtype).view(rows, n)  # of few values: many ties
+    scores = torch.tensor(counts, dtype=dtype).view(rows, n)  # Few values: many ties.
     index = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=rows, max_size=rows)))
     ranking = Ranking.from_scores(scores)
     expected = ranking.rank_of(index) == 0
@@ -514,8 +516,8 @@ def test_is_first_agrees_with_rank(data):
 
 @settings(deadline=None)
 @given(st.data())
-def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
-    """Sums only say where there is no tie to look for."""
+def test_known_row_sums_do_not_change_the_levels_of_labels(data):
+    """Row sums only show which rows need no search for ties."""
     rows, n = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 5))
     counts = data.draw(st.lists(st.integers(0, 3), min_size=rows * n, max_size=rows * n))
     scores = torch.tensor(counts, dtype=torch.float32).view(rows, n)
@@ -529,26 +531,28 @@ def test_levels_of_labels_are_the_same_whatever_is_known_of_their_sums(data):
     assert torch.equal(ColumnLevels(p, 1.0).never_empty().of_labels(ranking, index), levels)
 
 
-def test_sums_of_negative_scores_are_not_kept():
+def test_row_sums_of_negative_scores_are_not_cached():
     ranking = Ranking.from_scores(torch.tensor([[3.0, 3.0, -10.0]]))
     assert ranking.row_sums().tolist() == [-4.0]
     assert ranking.known_row_sums is None
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("least", [0.1, 0.7, 2.0])
-def test_long_lists_that_reach_a_threshold_are_in_order(threads, least, monkeypatch):
+@pytest.mark.parametrize("threshold", [0.1, 0.7, 2.0])
+def test_labels_at_least_a_threshold_are_in_order(threads, threshold, monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
     monkeypatch.setattr("shortlist._utils.threads.MIN_PARALLEL_ELEMENTS", 0)
     generator = torch.Generator().manual_seed(0)
-    scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # many ties
-    asked = torch.full((300, 1), least)
-    asked[::7] = 0.5  # one for each row: in threads
-    row, column = labels_at_least(scores, asked, scores)
-    by_hand = [
+    scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # Many ties.
+    thresholds = torch.full((300, 1), threshold)
+    thresholds[::7] = 0.5
+    row, column = labels_at_least(scores, thresholds, scores)
+    expected = [
         (i, j)
-        for i, (one, at) in enumerate(zip(scores.tolist(), asked[:, 0].tolist(), strict=True))
-        for j in sorted(range(70), key=lambda j: (-one[j], -j))
-        if one[j] >= at
+        for i, (values, at) in enumerate(
+            zip(scores.tolist(), thresholds[:, 0].tolist(), strict=True)
+        )
+        for j in brute_order(values)
+        if values[j] >= at
     ]
-    assert list(zip(row.tolist(), column.tolist(), strict=True)) == by_hand
+    assert list(zip(row.tolist(), column.tolist(), strict=True)) == expected

@@ -82,7 +82,8 @@ def test_accuracy_exceeds_the_requested_one_by_at_most_two_groups() -> None:
 
 def test_guarantees_per_class_need_exact_scores() -> None:
     from shortlist.conformal import ClassConditional
-    from shortlist.conformal.calibration import Calibration, RowSchema
+    from shortlist.conformal.calibration import Calibration
+    from shortlist.conformal.row_schema import RowSchema
 
     counted = Calibration(
         *(np.zeros(3), np.zeros(3, dtype=int), None, [], np.zeros(1), np.zeros(1), {}),
@@ -90,5 +91,5 @@ def test_guarantees_per_class_need_exact_scores() -> None:
         n_choosing=0,
         n_chosen_elsewhere=5,
     )
-    with pytest.raises(ValueError, match="only counts are known, not their classes"):
+    with pytest.raises(ValueError, match="only counts of the calibration rows were kept"):
         counted.fit(ClassConditional(), ["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""The theorems as functions: their shape, their limits, and that they really are bounds."""
+"""The theorems as functions: their values and limits, and tests that they are bounds."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ PAPER = (*COMP_SUM[:4], *CONSTRAINED[:4])
 PUBLISHED = with_exponents(losses_with("published_top_k_bound"), SOME)
 NOT_CONSISTENT = [x for x in losses_with("top_k_bound") if get_loss(x).top_k_bound is NO_BOUND]
 ROUNDING = 1e-14
-"""Of a surrogate regret, the difference of two numbers of about one."""
+"""Rounding error of a surrogate regret, which is the difference of two numbers of about one."""
 CONSISTENT = [pair for pair in WITH_TOP_K_BOUND if pair[0] not in NOT_CONSISTENT]
 
 
-def near(value: float, rel: float) -> object:
-    """In relative terms alone: numbers here are as small as 1e-200."""
+def approx(value: float, rel: float) -> object:
+    """Compare with a relative tolerance only, because values can be 1e-200."""
     return pytest.approx(value, rel=rel, abs=0)
 
 
 def exact_psi(loss: str, t: float, n: int, q: float) -> float:
-    """The table, in a hundred digits."""
+    """Evaluate the definition of psi in a hundred digits."""
     with mpmath.workdps(100):
         return float(definition(loss).psi(mpmath.mpf(t), n, mpmath.mpf(q)))
 
@@ -68,7 +68,7 @@ def test_the_losses_that_are_not_consistent() -> None:
 @few
 @given(st.one_of(st.floats(1e-9, 1), st.floats(-30, 0).map(lambda x: 10**x)), st.integers(2, 100))
 def test_psi_is_the_papers(loss, q, t, n) -> None:
-    assert psi(loss, t, n=n, q=q) == near(exact_psi(loss, t, n, q), 1e-8)
+    assert psi(loss, t, n=n, q=q) == approx(exact_psi(loss, t, n, q), 1e-8)
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_PSI)
@@ -88,14 +88,14 @@ def test_psi_inverse_is_the_inverse(loss, q, power, n) -> None:
     regret = 10**power * psi(loss, 1.0, n=n, q=q)
     t = psi_inverse(loss, regret, n=n, q=q)
     assert 0 < t <= 1
-    assert psi(loss, t, n=n, q=q) == near(regret, 1e-10)
+    assert psi(loss, t, n=n, q=q) == approx(regret, 1e-10)
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_PSI)
 @pytest.mark.parametrize("regret", [1e-200, 1e-12, 1e-3])
 def test_psi_inverse_at_tiny_regrets(loss, q, regret) -> None:
     t = psi_inverse(loss, regret, n=7, q=q)
-    assert psi(loss, t, n=7, q=q) == near(regret, 1e-10)
+    assert psi(loss, t, n=7, q=q) == approx(regret, 1e-10)
     assert psi_inverse(loss, 2 * regret, n=7, q=q) > t
 
 
@@ -112,7 +112,7 @@ def test_gce_goes_from_log_to_mae(t) -> None:
     assert psi("gce", t, n=4, q=0.9999) == pytest.approx(psi("mae", t, n=4), rel=3e-3)
 
 
-def test_psi_refuses_what_it_is_not_for() -> None:
+def test_psi_rejects_invalid_arguments() -> None:
     for t in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="t must lie in"):
             psi("log", t)
@@ -145,18 +145,19 @@ def test_gamma_is_the_papers(t, members, q) -> None:
     assert gamma("hinge", t, members=members) == gamma("margin", t, members=members) == t
 
 
-def a_case(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-    """Scores of all kinds: flat and steep ones, some with ties."""
+def random_scores(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    """Draw scores with small or large differences, some with ties."""
     h = rng.normal(size=size) * rng.choice([0.05, 0.5, 2.0, 6.0])
     return np.round(h) if rng.random() < 0.2 else h
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_COST_BOUND)
-def test_cost_sensitive_bound_bounds(loss, q) -> None:
+def test_cost_sensitive_bound_is_a_bound(loss, q) -> None:
     rng = np.random.default_rng(0)
     for _ in range(400):
         members, n = int(rng.integers(2, 6)), int(rng.integers(2, 5))
-        p, costs, scores = rng.dirichlet(np.ones(n)), rng.random((members, n)), a_case(rng, members)
+        p, costs = rng.dirichlet(np.ones(n)), rng.random((members, n))
+        scores = random_scores(rng, members)
         choice = max(range(members), key=lambda k, s=scores: (s[k], k))
         regret = max(0.0, surrogate_regret(loss, p, scores, costs=costs, q=q)) + ROUNDING
         bound = cost_sensitive_bound(loss, regret, members=members, q=q)
@@ -172,19 +173,19 @@ def best_scores(loss: str, p: NDArray[np.float64], q: float) -> NDArray[np.float
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_TOP_K_BOUND)
-def test_top_k_bound_bounds_at_random_scores(loss, q) -> None:
+def test_top_k_bound_is_a_bound_at_random_scores(loss, q) -> None:
     rng = np.random.default_rng(1)
     for _ in range(600):
         n = int(rng.integers(2, 7))
         k = 1 if loss in NOT_CONSISTENT else int(rng.integers(1, n + 1))
         p = rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 5.0])))
-        scores = a_case(rng, n)
+        scores = random_scores(rng, n)
         regret = max(0.0, surrogate_regret(loss, p, scores, q=q)) + ROUNDING
         assert top_k_regret(p, scores, k) <= top_k_bound(loss, regret, n=n, k=k, q=q) + ROUNDING
 
 
 @pytest.mark.parametrize(("loss", "q"), CONSISTENT)
-def test_top_k_bound_bounds_where_a_few_labels_tie_that_should_not(loss, q) -> None:
+def test_top_k_bound_is_a_bound_where_labels_of_different_probability_tie(loss, q) -> None:
     rng = np.random.default_rng(2)
     closest = 0.0
     for _ in range(600):
@@ -194,7 +195,9 @@ def test_top_k_bound_bounds_where_a_few_labels_tie_that_should_not(loss, q) -> N
         p = p / p.sum()
         scores = best_scores(loss, p, q)
         swaps = int(rng.integers(1, min(k, n - k) + 1))
-        tied = np.r_[k - swaps : k, k : k + swaps]  # in descending order: ties go to the worse
+        tied = np.r_[
+            k - swaps : k, k : k + swaps
+        ]  # Labels are in descending order, so that ties go to the less probable.
         pooled = p.copy()
         pooled[tied] = p[tied].mean()
         scores[tied] = best_scores(loss, pooled, q)[tied][0]
@@ -207,24 +210,25 @@ def test_top_k_bound_bounds_where_a_few_labels_tie_that_should_not(loss, q) -> N
 
 @pytest.mark.parametrize("loss", ["log", "exp"])
 @pytest.mark.parametrize("gap", [1e-3, 0.1, 0.7, 1.0])
-def test_two_labels_that_tie_reach_the_bound_of_log_and_exp(loss, gap) -> None:
+def test_the_bound_of_log_and_exp_is_tight_for_two_labels(loss, gap) -> None:
     p = [(1 + gap) / 2, (1 - gap) / 2]
     regret = surrogate_regret(loss, p, [0.0, 0.0])
     assert top_k_regret(p, [0.0, 0.0], 1) == pytest.approx(gap)
     assert top_k_bound(loss, regret, n=2, k=1) == pytest.approx(gap, rel=1e-6)
 
 
-def test_many_pairs_that_tie_reach_the_bound_of_log_too() -> None:
+def test_the_bound_of_log_is_tight_for_many_pairs() -> None:
     p = np.array([0.15] * 4 + [0.1] * 4)
-    scores = np.zeros(8)  # keeps the last four
+    scores = np.zeros(8)  # Keeps the last four labels.
     regret = surrogate_regret("log", p, scores)
     assert top_k_bound("log", regret, n=8, k=4) == pytest.approx(top_k_regret(p, scores, 4))
 
 
 @pytest.mark.parametrize("q", [0.5, 0.6, 0.7, 0.9])
 @pytest.mark.parametrize("m", [1, 2, 3])
-def test_rare_labels_that_tie_reach_the_bound_of_gce(q, m) -> None:
-    # beside one label that is almost certain, m of probability e are lost to m that never occur
+def test_the_bound_of_gce_is_tight_for_rare_labels(q, m) -> None:
+    # One label is almost certain. Of the others, m labels of probability e are missed, and m
+    # labels of probability 0 are kept.
     e = 1e-12
     with mpmath.workdps(300):
         x, a = mpmath.mpf(e), 1 / (1 - mpmath.mpf(q))
@@ -232,7 +236,7 @@ def test_rare_labels_that_tie_reach_the_bound_of_gce(q, m) -> None:
         before, after = first + m * x**a, first + 2 * m * (x / 2) ** a
         regret = float((before ** (1 / a) - after ** (1 / a)) / mpmath.mpf(q))
     bound = top_k_bound("gce", regret, n=2 * m + 1, k=m + 1, q=q)
-    assert bound == near(m * e, 1e-6)
+    assert bound == approx(m * e, 1e-6)
     assert bound >= m * e * (1 - 1e-12)
 
 
@@ -240,21 +244,21 @@ def test_rare_labels_that_tie_reach_the_bound_of_gce(q, m) -> None:
 @given(st.floats(-12, 0.5), st.integers(2, 30), st.data(), st.sampled_from(["log", "exp"]))
 def test_log_and_exp_need_no_factor_k(power, n, data, loss) -> None:
     k = data.draw(st.integers(1, n - 1))
-    right = top_k_bound(loss, 10**power, n=n, k=k)
-    printed = top_k_bound(loss, 10**power, n=n, k=k, published=True)
-    assert right * k == pytest.approx(printed)
-    assert right <= printed
+    corrected = top_k_bound(loss, 10**power, n=n, k=k)
+    published = top_k_bound(loss, 10**power, n=n, k=k, published=True)
+    assert corrected * k == pytest.approx(published)
+    assert corrected <= published
 
 
 @few
 @given(st.floats(-12, 0.5), st.integers(2, 30), st.sampled_from(PUBLISHED))
-def test_for_one_label_the_smaller_of_both_bounds_is_given(power, n, pair) -> None:
+def test_for_one_label_the_smaller_of_both_bounds_is_returned(power, n, pair) -> None:
     loss, q = pair
-    found = top_k_bound(loss, 10**power, n=n, k=1, q=q)
-    printed = top_k_bound(loss, 10**power, n=n, k=1, q=q, published=True)
-    assert found <= min(1, printed)
+    result = top_k_bound(loss, 10**power, n=n, k=1, q=q)
+    published = top_k_bound(loss, 10**power, n=n, k=1, q=q, published=True)
+    assert result <= min(1, published)
     if loss in ("log", "exp", *NOT_CONSISTENT):
-        assert found == min(1, printed)
+        assert result == min(1, published)
 
 
 @pytest.mark.parametrize(("loss", "q"), PUBLISHED)
@@ -262,8 +266,8 @@ def test_published_bound_is_k_times_psi_inverse_or_gamma(loss, q) -> None:
     for regret in (0.0, 1e-5, 0.01):
         for n, k in ((3, 2), (10, 7)):
             one = psi_inverse(loss, regret, n=n, q=q) if loss in COMP_SUM else gamma(loss, regret)
-            found = top_k_bound(loss, regret, n=n, k=k, q=q, published=True)
-            assert found == pytest.approx(k * one)
+            result = top_k_bound(loss, regret, n=n, k=k, q=q, published=True)
+            assert result == pytest.approx(k * one)
 
 
 @pytest.mark.parametrize("loss", NOT_CONSISTENT)
@@ -275,22 +279,22 @@ def test_losses_that_are_not_consistent_have_no_bound_between_one_and_all(loss) 
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_TOP_K_BOUND)
-def test_who_keeps_all_labels_misses_none(loss, q) -> None:
+def test_the_set_of_all_labels_has_no_regret(loss, q) -> None:
     assert top_k_bound(loss, 5.0, n=4, k=4, q=q) == 0
 
 
 @pytest.mark.parametrize(("loss", "q"), CONSISTENT)
-def test_top_k_bound_grows_with_the_regret_from_zero_to_one(loss, q) -> None:
+def test_top_k_bound_increases_with_the_regret_from_zero_to_one(loss, q) -> None:
     regrets = [0.0, 1e-300, 1e-100, 1e-8, 1e-3, 0.05, 0.5, 50.0, 1e9]
     for n, k in ((3, 1), (3, 2), (9, 4)):
-        found = [top_k_bound(loss, r, n=n, k=k, q=q) for r in regrets]
-        assert found == sorted(found)
-        assert (found[0], found[-1]) == (0, 1)
-        assert found[1] > 0
+        result = [top_k_bound(loss, r, n=n, k=k, q=q) for r in regrets]
+        assert result == sorted(result)
+        assert (result[0], result[-1]) == (0, 1)
+        assert result[1] > 0
 
 
 @pytest.mark.parametrize(("loss", "q"), CONSISTENT)
-def test_top_k_bound_is_the_same_for_k_and_the_labels_left_out(loss, q) -> None:
+def test_top_k_bound_is_the_same_for_k_and_n_minus_k(loss, q) -> None:
     for k in (2, 3):
         one, other = (top_k_bound(loss, 1e-6, n=8, k=j, q=q) for j in (k, 8 - k))
         assert one == other
@@ -298,14 +302,14 @@ def test_top_k_bound_is_the_same_for_k_and_the_labels_left_out(loss, q) -> None:
     assert few_swaps <= many
 
 
-def test_gce_at_a_half_is_one_bound_from_both_sides() -> None:
+def test_the_bound_of_gce_is_continuous_at_one_half() -> None:
     exponents = (0.5 - 1e-9, 0.5, 0.5 + 1e-9)
     below, at, above = (top_k_bound("gce", 1e-4, n=6, k=3, q=q) for q in exponents)
     assert below == pytest.approx(at, rel=1e-6)
     assert above == pytest.approx(at, rel=1e-6)
 
 
-def test_top_k_bound_refuses_what_cannot_be() -> None:
+def test_top_k_bound_rejects_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="k = 4 is more than n = 3"):
         top_k_bound("log", 0.1, n=3, k=4)
     with pytest.raises(ValueError, match="did you mean 'hinge'"):
@@ -332,12 +336,12 @@ def test_top_k_bound_refuses_what_cannot_be() -> None:
         if published or k > 1 or loss != "gce" or q > 0.5
     ],
 )
-def test_rates_are_those_of_the_bounds_at_small_regrets(loss, q, k, published) -> None:
+def test_rates_agree_with_the_bounds_at_small_regrets(loss, q, k, published) -> None:
     n = 10
     constant, exponent = rate(loss, n=n, k=k, q=q, published=published)
     for e in (1e-60, 1e-90):
         bound = top_k_bound(loss, e, n=n, k=k, q=q, published=published)
-        assert bound == near(constant * e**exponent, 1e-6)
+        assert bound == approx(constant * e**exponent, 1e-6)
 
 
 # The realizable case
@@ -354,11 +358,11 @@ def test_realizable_bound_is_psi_inverse(error, n, pair) -> None:
     assert realizable_bound(loss, error, n=n, q=q) == psi_inverse(loss, error, n=n, q=q)
 
 
-def test_realizable_bound_bounds_the_error_of_a_certain_label() -> None:
+def test_realizable_bound_is_a_bound_for_a_certain_label() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):
         n = int(rng.integers(2, 6))
-        scores = a_case(rng, n)
+        scores = random_scores(rng, n)
         miss = float(max(range(n), key=lambda y, s=scores: (s[y], y)) != 0)
         for loss in losses_with("psi"):
             module = from_name(loss, cost_sensitive=False)
@@ -373,13 +377,13 @@ def test_realizable_bound_is_for_comp_sum_losses() -> None:
         realizable_bound("log", -0.1, n=3)
 
 
-# What a loss can be, and how steep
+# Largest values and Lipschitz constants
 
 
 @pytest.mark.parametrize("loss", losses_with("largest_value", "lipschitz"))
 @few
 @given(st.integers(2, 6), st.floats(0.0, 4.0), st.floats(0.05, 0.95), st.floats(0.2, 3), st.data())
-def test_values_and_slopes_are_within_their_bounds(loss, n, largest, q, rho, data) -> None:
+def test_values_and_gradients_are_within_their_bounds(loss, n, largest, q, rho, data) -> None:
     each = st.one_of(st.floats(-largest, largest), st.sampled_from([-largest, largest]))
     scores = torch.tensor(
         [data.draw(st.lists(each, min_size=n, max_size=n))], dtype=torch.float64
@@ -394,7 +398,7 @@ def test_values_and_slopes_are_within_their_bounds(loss, n, largest, q, rho, dat
 
 @pytest.mark.parametrize("loss", ["log", "exp", "margin"])
 @pytest.mark.parametrize("n", [2, 5])
-def test_the_worst_scores_reach_the_largest_value(loss, n) -> None:
+def test_the_largest_value_is_attained(loss, n) -> None:
     scores = torch.full((1, n), 2.0, dtype=torch.float64)
     scores[0, 0] = -2.0
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0])).item()
@@ -402,38 +406,38 @@ def test_the_worst_scores_reach_the_largest_value(loss, n) -> None:
 
 
 @pytest.mark.parametrize("loss", losses_with("largest_value"))
-def test_two_labels_reach_the_largest_value(loss) -> None:
+def test_the_largest_value_is_attained_for_two_labels(loss) -> None:
     scores = torch.tensor([[-9.0, 9.0]], dtype=torch.float64)
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0])).item()
     assert loss_bound(loss, n=2, largest=9.0) == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["log", "exp"])
-def test_a_wrong_label_far_ahead_is_as_steep_as_can_be(loss) -> None:
+def test_the_lipschitz_constant_is_attained_for_two_labels(loss) -> None:
     scores = torch.tensor([[-9.0, 9.0]], dtype=torch.float64, requires_grad=True)
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0]))
     (slope,) = torch.autograd.grad(value, scores)
     assert lipschitz(loss, n=2, largest=9.0) == pytest.approx(slope.norm().item(), rel=1e-6)
 
 
-def test_some_losses_are_bounded_without_a_bound_on_scores() -> None:
+def test_some_losses_and_gradients_are_bounded_for_all_scores() -> None:
     bounded = {loss for loss in PAPER if loss_bound(loss, n=5) < math.inf}
     assert bounded == {"mae", "gce", "margin"}
-    steep = {loss for loss in PAPER if lipschitz(loss, n=5) == math.inf}
-    assert steep == {"exp", "constrained_exp", "squared_hinge"}
+    unbounded_gradient = {loss for loss in PAPER if lipschitz(loss, n=5) == math.inf}
+    assert unbounded_gradient == {"exp", "constrained_exp", "squared_hinge"}
 
 
 @pytest.mark.parametrize("loss", losses_with("lipschitz"))
-def test_a_gradient_is_bounded_if_there_is_a_lipschitz_constant(loss) -> None:
+def test_bounded_gradient_agrees_with_the_lipschitz_constant(loss) -> None:
     assert get_loss(loss).bounded_gradient == (lipschitz(loss, n=5) < math.inf)
 
 
 # Generalisation
 
 
-def bound_on_a_sample(loss: str = "log", **changes: float) -> float:
-    given = {"m": 10**7, "rademacher": 1e-4, "loss_bound": 2.0, "n": 10, "k": 3, "delta": 0.05}
-    return generalization_bound(loss, **(given | changes))
+def example_bound(loss: str = "log", **changes: float) -> float:
+    arguments = {"m": 10**7, "rademacher": 1e-4, "loss_bound": 2.0, "n": 10, "k": 3, "delta": 0.05}
+    return generalization_bound(loss, **(arguments | changes))
 
 
 @pytest.mark.parametrize("loss", dict.fromkeys(loss for loss, _ in CONSISTENT))
@@ -447,10 +451,10 @@ def bound_on_a_sample(loss: str = "log", **changes: float) -> float:
         ("gap", [0.1, 0.01, 0.001, 0.0]),
     ],
 )
-def test_generalization_bound_falls_as_it_should(loss, name, values) -> None:
-    found = [bound_on_a_sample(loss, **{name: value}) for value in values]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > found[-1]
+def test_generalization_bound_decreases(loss, name, values) -> None:
+    result = [example_bound(loss, **{name: value}) for value in values]
+    assert result == sorted(result, reverse=True)
+    assert result[0] > result[-1]
 
 
 @few
@@ -463,39 +467,39 @@ def test_generalization_bound_falls_as_it_should(loss, name, values) -> None:
 )
 def test_generalization_bound_is_the_top_k_bound_of_the_estimation_error(m, r, b, delta, gap):
     regret = 4 * r + 2 * b * math.sqrt(math.log(2 / delta) / (2 * m)) + gap
-    given = {"m": m, "rademacher": r, "loss_bound": b, "n": 10, "k": 3, "delta": delta, "gap": gap}
+    arguments = {"m": m, "rademacher": r, "loss_bound": b, "delta": delta, "gap": gap}
     for published in (False, True):
         expected = top_k_bound("gce", regret, n=10, k=3, q=0.6, published=published)
-        found = generalization_bound("gce", q=0.6, published=published, **given)
-        assert found == pytest.approx(expected)
+        result = generalization_bound("gce", n=10, k=3, q=0.6, published=published, **arguments)
+        assert result == pytest.approx(expected)
 
 
-def test_an_unbounded_loss_guarantees_nothing() -> None:
-    assert bound_on_a_sample("log", loss_bound=math.inf) == 1
-    assert bound_on_a_sample("hinge", loss_bound=math.inf) == math.inf
-    assert bound_on_a_sample("mae") == math.inf  # not consistent
+def test_an_infinite_loss_bound_gives_a_trivial_bound() -> None:
+    assert example_bound("log", loss_bound=math.inf) == 1
+    assert example_bound("hinge", loss_bound=math.inf) == math.inf
+    assert example_bound("mae") == math.inf  # It is not consistent.
 
 
 @pytest.mark.parametrize(
     "change", [{"delta": 0.0}, {"delta": 1.0}, {"m": 0}, {"rademacher": -1.0}, {"gap": -0.1}]
 )
-def test_generalization_bound_refuses_what_cannot_be(change) -> None:
+def test_generalization_bound_rejects_invalid_arguments(change) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
-        bound_on_a_sample(**change)
+        example_bound(**change)
 
 
 @pytest.mark.parametrize("loss", losses_with("lipschitz"))
-def test_rademacher_complexity_falls_with_the_root_of_the_sample(loss) -> None:
+def test_rademacher_complexity_decreases_with_the_root_of_the_sample_size(loss) -> None:
     one, four = (
         rademacher_linear(loss, m=m, n=5, norm=2.0, radius=0.5, rho=0.5) for m in (100, 400)
     )
-    steep = lipschitz(loss, n=5, largest=1.0, rho=0.5)
+    constant = lipschitz(loss, n=5, largest=1.0, rho=0.5)
     assert one == pytest.approx(2 * four)
-    assert one == pytest.approx(math.sqrt(2) * steep * 5 * 1.0 / 10)
+    assert one == pytest.approx(math.sqrt(2) * constant * 5 * 1.0 / 10)
 
 
-def test_rademacher_complexity_of_linear_classifiers_is_really_bounded() -> None:
-    """Its very definition, for the mae of two labels, over weights on a circle."""
+def test_rademacher_linear_is_a_bound() -> None:
+    """The complexity is estimated by definition, for mae, two labels and weights on a circle."""
     rng = np.random.default_rng(4)
     m, norm = 40, 1.0
     x = rng.normal(size=(m, 2))

@@ -1,4 +1,4 @@
-"""Counter-examples in exact arithmetic: they are ones, and what is none is not taken for one."""
+"""Counter-examples in exact arithmetic: they are valid, and other cases are rejected."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from by_hand import top
 from loss_definitions import COMP_SUM
+from reference import top
 
 from shortlist.losses import get_loss
 from shortlist.theory import (
     Certificate,
     certificate,
     gce_threshold,
-    not_consistent,
+    inconsistency_example,
     surrogate_infimum,
     surrogate_regret,
     top_k_bound,
@@ -32,12 +32,12 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[str, float], Certificate]:
+def certificates() -> dict[tuple[str, float], Certificate]:
     return {(loss, q): certificate(loss, q) for loss, q in CASES}
 
 
 def scores_of(one: Certificate) -> np.ndarray:
-    """Scores as the losses take them."""
+    """Return the scores in the form that the losses take."""
     values = np.array([float(x) for x in one.scores])
     return np.log(values) if one.loss in (*COMP_SUM, "constrained_exp") else values
 
@@ -47,21 +47,21 @@ def as_floats(one: Certificate) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_every_certificate_checks(found, loss, q) -> None:
-    one = found[loss, q]
+def test_every_certificate_is_valid(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     assert one.check()
     assert (one.loss, one.k, len(one.p)) == (loss, 2, 3)
     assert sum(one.p) == 1
-    assert one.surrogate_regret().high < one.needed().low
+    assert one.surrogate_regret().high < one.required_regret().low
     if loss == "gce":
         assert one.q == F(str(q))
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_its_numbers_are_those_of_the_library(found, loss, q) -> None:
-    one = found[loss, q]
+def test_its_numbers_agree_with_floating_point(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     p, scores = as_floats(one)
-    # scores that tie in the certificate must tie here too, whatever the logarithm
+    # Scores that tie in the certificate also tie after the logarithm.
     assert sorted(top(scores.tolist(), 2)) == one.kept() == [0, 2]
     assert top_k_regret(p, scores, 2) == pytest.approx(float(one.target_regret()), rel=1e-6)
     exact = one.surrogate_regret()
@@ -71,82 +71,84 @@ def test_its_numbers_are_those_of_the_library(found, loss, q) -> None:
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_it_breaks_the_published_bound_in_floating_point_too(found, loss, q) -> None:
-    one = found[loss, q]
+def test_it_violates_the_published_bound_in_floating_point(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     target, regret = float(one.target_regret()), float(one.surrogate_regret().high)
     assert target > top_k_bound(loss, regret, n=3, k=2, q=q, published=True) * (1 + 1e-3)
-    assert target <= top_k_bound(loss, regret, n=3, k=2, q=q)  # but not the right one
+    assert target <= top_k_bound(loss, regret, n=3, k=2, q=q)  # It satisfies the corrected bound.
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_what_the_statement_needs_is_where_its_bound_equals_the_regret(found, loss, q) -> None:
-    one = found[loss, q]
-    target, needed = float(one.target_regret()), one.needed()
-    assert float(needed.high) == pytest.approx(float(needed.low), rel=1e-9, abs=0)
-    bound = top_k_bound(loss, float(needed.low), n=3, k=2, q=q, published=True)
+def test_at_the_required_regret_the_published_bound_equals_the_target_regret(
+    certificates, loss, q
+) -> None:
+    one = certificates[loss, q]
+    target, required = float(one.target_regret()), one.required_regret()
+    assert float(required.high) == pytest.approx(float(required.low), rel=1e-9, abs=0)
+    bound = top_k_bound(loss, float(required.low), n=3, k=2, q=q, published=True)
     assert bound == pytest.approx(target, rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("q", [0.1, 0.3, 0.45, 0.5])
-def test_there_is_none_for_gce_up_to_a_half(q) -> None:
+def test_gce_has_no_certificate_for_q_up_to_one_half(q) -> None:
     assert certificate("gce", q) is None
 
 
 @pytest.mark.parametrize("loss", ["log", "exp", "nothing"])
-def test_there_is_none_to_ask_for_where_the_theorem_holds(loss) -> None:
+def test_losses_whose_theorem_holds_are_rejected(loss) -> None:
     with pytest.raises(ValueError, match="loss must be one of"):
         certificate(loss)
 
 
-def test_the_failing_losses_are_those_with_a_certificate(found) -> None:
-    assert set(FAILING) == {loss for loss, _ in found}
+def test_the_failing_losses_are_those_with_a_certificate(certificates) -> None:
+    assert set(FAILING) == {loss for loss, _ in certificates}
     for loss, q in CASES:
         assert not get_loss(loss, q=q).published_top_k_bound.holds
 
 
-# What is none
+# Cases that are not counter-examples
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_what_is_no_distribution_is_no_certificate(found, loss, q) -> None:
-    one = found[loss, q]
+def test_invalid_distributions_are_no_certificates(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     a, b, c = one.p
     for p in ((a + F(1, 10**60), b, c), (a * 2, b * 2, c * 2), (a + b + 2 * c, F(0), -c)):
         assert not dataclasses.replace(one, p=p).check()
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_scores_that_are_not_allowed_are_no_certificate(found, loss, q) -> None:
-    one = found[loss, q]
+def test_scores_that_violate_the_constraint_are_no_certificates(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     a, b, c = one.scores
-    for shift in (F(1, 10**60), -F(1, 10**60)):  # too little to matter otherwise
+    for shift in (F(1, 10**60), -F(1, 10**60)):  # Too small to matter otherwise.
         assert not dataclasses.replace(one, scores=(a + shift, b, c)).check()
 
 
-def test_a_softmax_that_is_not_positive_is_no_certificate(found) -> None:
+def test_a_softmax_with_zeros_is_no_certificate(certificates) -> None:
     for loss, q in (("mae", 0.7), ("gce", 0.7)):
-        one = found[loss, q]
+        one = certificates[loss, q]
         assert not dataclasses.replace(one, scores=(F(1), F(0), F(0))).check()
 
 
-def test_negative_exponentials_with_the_product_one_are_no_certificate(found) -> None:
-    one = found["constrained_exp", 0.7]
+def test_negative_exponentials_with_product_one_are_no_certificate(certificates) -> None:
+    one = certificates["constrained_exp", 0.7]
     a, b, c = one.scores
     assert not dataclasses.replace(one, scores=(a, -b, -c)).check()
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_where_the_two_best_are_kept_nothing_is_broken(found, loss, q) -> None:
-    one = found[loss, q]
+def test_keeping_the_two_most_probable_labels_is_no_certificate(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     a, b, c = one.p
-    right = dataclasses.replace(one, p=(a, c, b))
-    assert right.target_regret() == 0
-    assert not right.check()
+    optimal = dataclasses.replace(one, p=(a, c, b))
+    assert optimal.target_regret() == 0
+    assert not optimal.check()
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_for_one_label_the_statement_holds(found, loss, q) -> None:
-    one = found[loss, q]
+def test_for_k_of_one_the_published_bound_holds(certificates, loss, q) -> None:
+    one = certificates[loss, q]
     assert not dataclasses.replace(one, k=1).check()
     worst = dataclasses.replace(one, k=1, p=(one.p[1], one.p[0], one.p[2]))
     assert worst.target_regret() > 0
@@ -154,14 +156,14 @@ def test_for_one_label_the_statement_holds(found, loss, q) -> None:
 
 
 @pytest.mark.parametrize("q", [0.51, 0.55, 0.6, 0.7, 0.9])
-def test_the_same_case_is_none_for_gce_of_a_half(found, q) -> None:
-    one = found["gce", q]
+def test_the_same_case_is_no_certificate_for_gce_with_q_of_one_half(certificates, q) -> None:
+    one = certificates["gce", q]
     for exponent in (F(1, 2), F(3, 10)):
         assert not dataclasses.replace(one, q=exponent).check()
 
 
 @pytest.mark.parametrize("loss", ["constrained_exp", "squared_hinge"])
-def test_common_labels_that_tie_break_nothing(loss) -> None:
+def test_a_tie_of_frequent_labels_is_no_certificate(loss) -> None:
     p = (F(5, 10), F(4, 10), F(1, 10))
     s = F(9, 10) if loss == "constrained_exp" else F(-1, 10)
     scores = (1 / s**2, s, s) if loss == "constrained_exp" else (-2 * s, s, s)
@@ -171,14 +173,14 @@ def test_common_labels_that_tie_break_nothing(loss) -> None:
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_infimum_in_exact_arithmetic_is_that_of_the_library(loss, q) -> None:
-    """Its error less its regret, at a distribution where floating point is precise."""
+def test_the_exact_infimum_agrees_with_floating_point(loss, q) -> None:
+    """The regrets are compared at a distribution where floating point is precise."""
     p = (F(5, 10), F(3, 10), F(2, 10))
-    comp = loss in COMP_SUM
+    is_comp_sum = loss in COMP_SUM
     scores = {
         True: (F(6, 10), F(1, 10), F(3, 10)),
         False: (F(8, 10), F(-5, 10), F(-3, 10)),
-    }[comp]
+    }[is_comp_sum]
     if loss == "constrained_exp":
         scores = (F(4), F(1, 4), F(1))
     one = Certificate(loss, p, scores, F(str(q)))
@@ -193,41 +195,41 @@ def test_infimum_in_exact_arithmetic_is_that_of_the_library(loss, q) -> None:
 
 
 @pytest.mark.parametrize("loss", ["mae", "hinge", "margin"])
-def test_regret_goes_to_zero_while_the_target_stays(loss) -> None:
-    some = [not_consistent(loss, F(1, 10**j)) for j in (2, 4, 8, 40)]
-    assert all(one.target_regret() == F(3, 10) for one in some)
-    assert all(one.check() for one in some)
-    regrets = [one.surrogate_regret().high for one in some]
+def test_the_surrogate_regret_tends_to_zero_while_the_target_regret_does_not(loss) -> None:
+    examples = [inconsistency_example(loss, F(1, 10**j)) for j in (2, 4, 8, 40)]
+    assert all(one.target_regret() == F(3, 10) for one in examples)
+    assert all(one.check() for one in examples)
+    regrets = [one.surrogate_regret().high for one in examples]
     assert regrets == sorted(regrets, reverse=True)
     assert regrets[-1] < F(1, 10**38)
     factors = {"mae": F(9, 10), "hinge": F(1, 2), "margin": F(0)}
     assert regrets == [factors[loss] / 10**j for j in (2, 4, 8, 40)]
 
 
-def test_other_losses_are_consistent() -> None:
+def test_consistent_losses_are_rejected() -> None:
     with pytest.raises(ValueError, match="loss must be one of"):
-        not_consistent("log", F(1, 10))
+        inconsistency_example("log", F(1, 10))
 
 
-def test_gce_fails_from_a_half_on() -> None:
+def test_the_threshold_of_gce_is_one_half() -> None:
     assert gce_threshold() == pytest.approx(0.5, abs=1e-3)
     assert gce_threshold(0.01) == pytest.approx(0.5, abs=0.01)
 
 
-# In words
+# Printing
 
 
 @pytest.mark.parametrize(("loss", "q"), CASES)
-def test_a_certificate_prints_what_it_shows(found, loss, q) -> None:
-    one = found[loss, q]
-    words = str(one)
-    assert words.startswith(f"gce, q = {q:g}: p = (" if loss == "gce" else f"{loss}: p = (")
-    assert "keeps labels 0, 2" in words
-    assert f"top-2 regret {float(one.target_regret()):g}" in words
+def test_a_certificate_prints_its_numbers(certificates, loss, q) -> None:
+    one = certificates[loss, q]
+    text = str(one)
+    assert text.startswith(f"gce, q = {q:g}: p = (" if loss == "gce" else f"{loss}: p = (")
+    assert "keeps labels 0, 2" in text
+    assert f"top-2 regret {float(one.target_regret()):g}" in text
     scale = "softmax" if loss in COMP_SUM else "scores"
-    assert (scale if loss != "constrained_exp" else "exp(scores)") + " = (" in words
+    assert (scale if loss != "constrained_exp" else "exp(scores)") + " = (" in text
 
 
-def test_a_certificate_with_a_label_that_is_almost_certain_says_by_how_much(found) -> None:
-    assert "1 - 3e-14" in str(found["gce", 0.51])
-    assert math.isclose(float(1 - found["gce", 0.51].p[0]), 3e-14)
+def test_a_probability_close_to_one_is_printed_as_a_difference(certificates) -> None:
+    assert "1 - 3e-14" in str(certificates["gce", 0.51])
+    assert math.isclose(float(1 - certificates["gce", 0.51].p[0]), 3e-14)

@@ -1,4 +1,4 @@
-"""Extreme parameters, and input that cannot be right."""
+"""Extreme parameters and invalid input."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_psi_of_gce_is_precise_for_every_exponent(q: float, t: float) -> None:
 
 
 @pytest.mark.parametrize("loss", ["log", "exp", "gce"])
-def test_the_smallest_regrets_have_bounds_too(loss: str) -> None:
-    found = [theory.psi_inverse(loss, r, n=3) for r in (0.0, 1e-320, 1e-300, 1e-30)]
-    assert found[0] == 0
-    assert all(a < b for a, b in pairwise(found))
-    assert found[3] / found[2] == pytest.approx(1e135, rel=1e-6)
+def test_tiny_regrets_have_bounds(loss: str) -> None:
+    result = [theory.psi_inverse(loss, r, n=3) for r in (0.0, 1e-320, 1e-300, 1e-30)]
+    assert result[0] == 0
+    assert all(a < b for a, b in pairwise(result))
+    assert result[3] / result[2] == pytest.approx(1e135, rel=1e-6)
 
 
 @pytest.mark.parametrize("q", [0.99, 0.9995])
@@ -41,12 +41,12 @@ def test_infimum_of_gce_close_to_mae(q: float) -> None:
 
 @pytest.mark.parametrize("q", [2 / 3, Fraction(7, 10), 0.99])
 def test_certificates_for_any_exponent(q: float) -> None:
-    found = theory.certificate("gce", q)
-    assert found is not None
-    assert found.check()
+    result = theory.certificate("gce", q)
+    assert result is not None
+    assert result.check()
 
 
-def test_rates_of_impossible_cases() -> None:
+def test_rates_of_the_set_of_all_labels_and_of_invalid_arguments() -> None:
     assert theory.rate("log", n=5, k=5)[0] == 0
     for wrong in ({"k": 6}, {"k": 0}, {"k": 2, "q": 1.5}):
         with pytest.raises(ValueError, match=r"[kq]"):
@@ -55,14 +55,14 @@ def test_rates_of_impossible_cases() -> None:
         theory.rate("nope", n=5, k=2)
 
 
-def test_large_scores_give_large_bounds_not_errors() -> None:
+def test_large_scores_give_large_bounds() -> None:
     assert theory.loss_bound("log", n=3, largest=1000.0) == pytest.approx(2000 + math.log(2))
     assert theory.loss_bound("exp", n=3, largest=1000.0) == math.inf
     assert theory.lipschitz("exp", n=3, largest=1000.0) == math.inf
     assert theory.rademacher_linear("exp", m=10, n=3, norm=30.0, radius=30.0) == math.inf
 
 
-def test_an_infinite_loss_bound_bounds_nothing() -> None:
+def test_an_infinite_loss_bound() -> None:
     common = {"m": 100, "rademacher": 0.1, "loss_bound": math.inf, "n": 5}
     assert theory.generalization_bound("log", k=2, **common) == 1  # type: ignore[arg-type]
     assert theory.generalization_bound("log", k=5, **common) == 0  # type: ignore[arg-type]
@@ -91,12 +91,12 @@ def test_an_infinite_loss_bound_bounds_nothing() -> None:
         lambda: theory.bayes_choice([0.5, 0.5], 3),
         lambda: theory.bayes_choice([0.5, 0.5], [[5]]),
         lambda: theory.deterministic_choice(1, []),
-        lambda: theory.not_consistent("mae", Fraction(1, 2)),
+        lambda: theory.inconsistency_example("mae", Fraction(1, 2)),
         lambda: theory.certificate("gce", 1.0),
         lambda: theory.FiniteDistribution.of([1.0], [[0.5, 0.5]], [0.7]),
     ],
 )
-def test_input_that_cannot_be_right(call: object) -> None:
+def test_invalid_input_is_rejected(call: object) -> None:
     with pytest.raises(ValueError, match=r"must|between|labels|choice|set"):
         call()  # type: ignore[operator]
 

@@ -1,4 +1,4 @@
-"""Minimizability gaps, and the two examples that are made for a purpose."""
+"""Minimizability gaps, and the examples for top-2 and for max losses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from by_hand import phi
 from loss_definitions import losses_with
 from numpy.typing import NDArray
+from reference import phi
 from scipy.optimize import linprog
 
 from shortlist.losses import from_name
@@ -25,7 +25,7 @@ from shortlist.theory import (
 )
 
 
-def drawn(seed: int, inputs: int = 3, features: int = 1, n: int = 3) -> FiniteDistribution:
+def random_data(seed: int, inputs: int = 3, features: int = 1, n: int = 3) -> FiniteDistribution:
     rng = np.random.default_rng(seed)
     return FiniteDistribution.of(
         rng.normal(size=(inputs, features)),
@@ -40,28 +40,28 @@ def expected_error(loss: str, data: FiniteDistribution, weights: NDArray[np.floa
 
 
 def separable() -> FiniteDistribution:
-    """Three labels at three inputs, each certain; a constant is a feature."""
+    """Return three inputs with one certain label each. The third feature is constant."""
     return FiniteDistribution.of([[1, 0, 1], [0, 1, 1], [-1, -1, 1]], np.eye(3))
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
 @pytest.mark.parametrize("seed", range(4))
 def test_gap_lies_between_zero_and_the_approximation_error(loss, seed) -> None:
-    data = drawn(seed)
-    found = minimizability_gap(loss, data, starts=3)
+    data = random_data(seed)
+    result = minimizability_gap(loss, data, starts=3)
     everything = float(data.weights @ [surrogate_infimum(loss, p) for p in data.p])
-    assert found.conditional == pytest.approx(everything)
-    assert -1e-9 <= found.gap <= found.approximation + 1e-12
-    assert found.gap == pytest.approx(found.least - everything)
-    assert found.least == pytest.approx(expected_error(loss, data, found.weights))
+    assert result.conditional == pytest.approx(everything)
+    assert -1e-9 <= result.gap <= result.approximation + 1e-12
+    assert result.gap == pytest.approx(result.least - everything)
+    assert result.least == pytest.approx(expected_error(loss, data, result.weights))
     at_zero = expected_error(loss, data, np.zeros((1, 3)))
-    assert found.least <= at_zero + 1e-12
+    assert result.least <= at_zero + 1e-12
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
-def test_no_linear_predictor_has_less_than_the_least(loss) -> None:
+def test_no_linear_predictor_has_a_smaller_error(loss) -> None:
     rng = np.random.default_rng(0)
-    data = drawn(5)
+    data = random_data(5)
     least = minimizability_gap(loss, data, starts=12).least
     others = [
         expected_error(loss, data, rng.normal(size=(1, 3)) * rng.choice([0.2, 1.0, 5.0]))
@@ -71,17 +71,17 @@ def test_no_linear_predictor_has_less_than_the_least(loss) -> None:
 
 
 @pytest.mark.parametrize("loss", ["log", "exp", "constrained_exp", "squared_hinge"])
-def test_least_error_of_a_convex_loss_does_not_depend_on_the_start(loss) -> None:
-    data = drawn(6, inputs=4, features=2)
+def test_the_smallest_error_of_a_convex_loss_does_not_depend_on_the_start(loss) -> None:
+    data = random_data(6, inputs=4, features=2)
     one = minimizability_gap(loss, data, starts=1).least
     assert minimizability_gap(loss, data, starts=4, seed=9).least == pytest.approx(one, abs=1e-8)
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_gap_of_all_functions_is_zero(loss) -> None:
-    found = minimizability_gap(loss, drawn(1), hypotheses="all")
-    assert found.gap == 0
-    assert found.weights is None
+    result = minimizability_gap(loss, random_data(1), hypotheses="all")
+    assert result.gap == 0
+    assert result.weights is None
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
@@ -92,22 +92,22 @@ def test_gap_of_one_input_is_zero(loss) -> None:
 
 
 @pytest.mark.parametrize("loss", ["log", "exp", "constrained_exp", "squared_hinge"])
-def test_gap_is_zero_where_every_input_has_a_feature_of_its_own(loss) -> None:
+def test_gap_is_zero_if_every_input_has_its_own_feature(loss) -> None:
     rng = np.random.default_rng(2)
     data = FiniteDistribution.of(np.eye(3), rng.dirichlet(np.full(3, 5.0), size=3))
     assert minimizability_gap(loss, data, starts=1).gap == pytest.approx(0, abs=1e-7)
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
-def test_realizable_data_have_next_to_no_gap_and_no_error(loss) -> None:
+def test_separable_data_have_almost_no_gap_and_no_error(loss) -> None:
     data = separable()
-    found = minimizability_gap(loss, data, starts=6)
-    assert found.conditional == 0
-    assert 0 <= found.gap < 1e-3
-    assert data.top_k_error(found.weights, 1) == 0
+    result = minimizability_gap(loss, data, starts=6)
+    assert result.conditional == 0
+    assert 0 <= result.gap < 1e-3
+    assert data.top_k_error(result.weights, 1) == 0
 
 
-def test_gap_is_that_of_the_best_constant_where_inputs_cannot_be_told_apart() -> None:
+def test_gap_of_equal_inputs_is_that_of_the_best_constant() -> None:
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
     data = FiniteDistribution.of([[1.0], [1.0]], p, [0.25, 0.75])
     mixed = 0.25 * p[0] + 0.75 * p[1]
@@ -120,41 +120,41 @@ def test_gap_is_that_of_the_best_constant_where_inputs_cannot_be_told_apart() ->
 
 def test_top_k_error_of_a_linear_predictor_is_the_mean_over_inputs() -> None:
     rng = np.random.default_rng(3)
-    data = drawn(7, inputs=5, features=2, n=4)
+    data = random_data(7, inputs=5, features=2, n=4)
     weights = rng.normal(size=(2, 4))
     for k in (1, 2, 3, 4):
         each = [top_k_error(p, x @ weights, k) for x, p in zip(data.x, data.p, strict=True)]
         assert data.top_k_error(weights, k) == pytest.approx(data.weights @ each)
 
 
-def test_inputs_are_equally_likely_if_nothing_is_said() -> None:
+def test_inputs_are_equally_likely_by_default() -> None:
     data = FiniteDistribution.of([[1.0], [2.0], [3.0], [4.0]], [[0.5, 0.5]] * 4)
     assert data.weights.tolist() == [0.25] * 4
 
 
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="x has 1 inputs, p 2"):
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(ValueError, match="x has 1 inputs, p has 2"):
         FiniteDistribution.of([[1.0]], [[0.5, 0.5]] * 2)
-    with pytest.raises(ValueError, match="and weights 3"):
+    with pytest.raises(ValueError, match="and weights has 3"):
         FiniteDistribution.of([[1.0]] * 2, [[0.5, 0.5]] * 2, [0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="p must be"):
         FiniteDistribution.of([[1.0]] * 2, [[0.5, 0.6]] * 2)
     with pytest.raises(ValueError, match="hypotheses must be one of"):
-        minimizability_gap("log", drawn(0), hypotheses="networks")
+        minimizability_gap("log", random_data(0), hypotheses="networks")
     with pytest.raises(ValueError, match="loss must be one of"):
-        minimizability_gap("max", drawn(0))
+        minimizability_gap("max", random_data(0))
 
 
-# Realizable for top-2, and yet the surrogates' minimisers err
+# Data that are realizable for top-2, on which surrogate minimisers have a top-2 error
 
 
 def two_example_error(loss: str, weights: torch.Tensor, e: float, q: float) -> torch.Tensor:
-    """At x = -1 always label 1; at x = 1 label 0, or label 1 with probability e."""
+    """Return the expected loss. At x = -1 the label is 1; at x = 1 it is 1 with probability e."""
     module = from_name(loss, q=q, cost_sensitive=False, reduction="none")
-    left, right = -weights[None], weights[None]
+    at_minus_one, at_one = -weights[None], weights[None]
     one, zero = torch.tensor([1]), torch.tensor([0])
-    wrong = (1 - e) * module(right, zero) + e * module(right, one)
-    return (0.5 * module(left, one) + 0.5 * wrong).sum()
+    loss_at_one = (1 - e) * module(at_one, zero) + e * module(at_one, one)
+    return (0.5 * module(at_minus_one, one) + 0.5 * loss_at_one).sum()
 
 
 @pytest.mark.parametrize("e", [0.02, 0.1, 0.3])
@@ -171,38 +171,38 @@ def test_top_two_example_is_realizable_for_two_labels(e) -> None:
 
 @pytest.mark.parametrize("e", [0.05, 0.1, 0.2])
 @pytest.mark.parametrize("loss", ["log", "exp"])
-def test_minimisers_of_convex_losses_err_on_the_top_two_example(loss, e) -> None:
+def test_minimisers_of_convex_losses_have_an_error_on_the_top_two_example(loss, e) -> None:
     data, _ = top_two_example(e)
-    found = minimizability_gap(loss, data, starts=1)
-    assert data.top_k_error(found.weights, 2) == pytest.approx(e / 2)
-    weights = torch.tensor(found.weights[0], requires_grad=True)
+    result = minimizability_gap(loss, data, starts=1)
+    assert data.top_k_error(result.weights, 2) == pytest.approx(e / 2)
+    weights = torch.tensor(result.weights[0], requires_grad=True)
     error = two_example_error(loss, weights, e, 0.7)
     (slope,) = torch.autograd.grad(error, weights)
     assert slope.abs().max() < 1e-4
-    assert error.item() == pytest.approx(found.least)
-    bound = top_k_bound(loss, found.gap, n=3, k=2)  # what the gap allows
+    assert error.item() == pytest.approx(result.least)
+    bound = top_k_bound(loss, result.gap, n=3, k=2)  # The top-2 regret that the gap allows.
     assert e / 2 <= bound
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum", family="comp_sum"))
 @pytest.mark.parametrize("q", [0.3, 0.7])
-def test_no_predictor_right_for_two_labels_comes_near_the_least_error(loss, q) -> None:
+def test_no_predictor_without_top_two_error_is_near_the_smallest_loss(loss, q) -> None:
     e = 0.1
     data, _ = top_two_example(e)
-    found = minimizability_gap(loss, data, starts=12, q=q)
-    assert data.top_k_error(found.weights, 2) == pytest.approx(e / 2)
-    # Those that are right have label 1 between the two others.
+    result = minimizability_gap(loss, data, starts=12, q=q)
+    assert data.top_k_error(result.weights, 2) == pytest.approx(e / 2)
+    # Weights without top-2 error rank label 1 between the two others.
     best = math.inf
     for steps in np.random.default_rng(0).exponential(3.0, size=(400, 2)) * np.array([1, 0.5]):
         for a, c in ((steps[0], -steps[1]), (-steps[0], steps[1])):
             h = np.array([a, 0.0, c])
             error = 0.5 * phi(loss, -h, q)[1] + 0.5 * (phi(loss, h, q) @ [1 - e, e, 0])
             best = min(best, float(error))
-    assert best > found.least + 0.02
+    assert best > result.least + 0.02
 
 
 @pytest.mark.parametrize("loss", ["mae", "gce"])
-def test_an_explicit_sequence_reaches_the_least_error_and_errs(loss) -> None:
+def test_a_sequence_of_weights_tends_to_the_smallest_loss_and_has_a_top_two_error(loss) -> None:
     e, q = 0.1, 0.9
     data, _ = top_two_example(e)
     least = minimizability_gap(loss, data, starts=12, q=q).least
@@ -223,10 +223,10 @@ def test_an_explicit_sequence_reaches_the_least_error_and_errs(loss) -> None:
 # Max losses
 
 
-def test_max_loss_example_by_a_linear_programme() -> None:
+def test_max_loss_example_agrees_with_a_linear_programme() -> None:
     p, scores, surrogate, target = max_loss_example()
     n = len(p)
-    # Over h and t_y >= max(0, 1 - h_y + h_z) for all z != y.
+    # Minimise over h and t_y >= max(0, 1 - h_y + h_z) for all z != y.
     rows = []
     for y in range(n):
         for z in range(n):

@@ -1,4 +1,4 @@
-"""The least surrogate regret of a wrong decision: by a minimiser, and in four hundred digits."""
+"""The smallest surrogate regret of a decision, against a minimiser and 400-digit arithmetic."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from by_hand import least_error, least_regret, wrong_set
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_definitions import COMP_SUM, definition, losses_with, with_exponents
 from numpy.typing import NDArray
+from reference import minimal_error, minimal_regret, suboptimal_set
 from torch import Tensor
 
 from shortlist.losses import get_loss
@@ -50,7 +50,7 @@ def mask(kept: Sequence[bool]) -> Tensor:
 
 
 def log_regret(loss: str, log_w: Sequence[float], kept: Sequence[bool], q: float = 0.7) -> float:
-    """Of weights as they are: w of a comp-sum loss, v of a constrained one."""
+    """Return the log-regret for weights w of a comp-sum loss, or v of a constrained loss."""
     if loss in COMP_SUM:
         return float(comp_sum_regret(get_loss(loss, q=q), row(log_w), mask(kept)))
     return float(constrained_regret(get_loss(loss), row(log_w), mask(kept)))
@@ -59,55 +59,55 @@ def log_regret(loss: str, log_w: Sequence[float], kept: Sequence[bool], q: float
 def top_k_log_regret(
     loss: str, log_p: Sequence[float], kept: Sequence[bool], q: float = 0.7
 ) -> float:
-    """Of a distribution."""
+    """Return the log-regret for a distribution."""
     if loss in COMP_SUM:
         return log_regret(loss, log_p, kept, q)
     return float(top_k_constrained_regret(get_loss(loss), row(log_p), mask(kept)))
 
 
 def cases(seed: int, count: int) -> list[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    """Distributions over three to five labels and k of them, not the best."""
+    """Draw distributions over three to five labels, each with a suboptimal set."""
     rng = np.random.default_rng(seed)
-    found = []
+    pairs = []
     for i in range(count):
         n = 3 + i % 3
         p = rng.dirichlet(np.ones(n)) + 0.03
         p /= p.sum()
-        found.append((p, wrong_set(rng, p, int(rng.integers(1, n)))))
-    return found
+        pairs.append((p, suboptimal_set(rng, p, int(rng.integers(1, n)))))
+    return pairs
 
 
 # Against a numerical minimiser
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
-def test_top_k_regret_is_what_a_minimiser_finds(loss, q) -> None:
+def test_top_k_regret_agrees_with_a_minimiser(loss, q) -> None:
     for p, kept in cases(seed=1, count=9):
         if loss == "margin" and len(p) == 5:
-            continue  # 243 programmes
+            continue  # It needs 243 programmes.
         w = p if loss in COMP_SUM else 1 - p
-        least = least_error(loss, w, kept, q) - least_error(loss, w, q=q)
-        found = math.exp(top_k_log_regret(loss, np.log(p), kept, q))
-        assert found == pytest.approx(least, rel=1e-6, abs=1e-9)
+        least = minimal_error(loss, w, kept, q) - minimal_error(loss, w, q=q)
+        result = math.exp(top_k_log_regret(loss, np.log(p), kept, q))
+        assert result == pytest.approx(least, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
-def test_cost_sensitive_regret_is_what_a_minimiser_finds(loss, q) -> None:
+def test_cost_sensitive_regret_agrees_with_a_minimiser(loss, q) -> None:
     rng = np.random.default_rng(2)
     for i in range(9):
         w = rng.uniform(0.05, 1.0, size=3 + i % (2 if loss == "margin" else 3))
-        good = w if loss in COMP_SUM else -w
-        chosen = wrong_set(rng, good, 1)
-        least = least_error(loss, w, chosen, q) - least_error(loss, w, q=q)
-        found = math.exp(log_regret(loss, np.log(w), chosen, q))
-        assert found == pytest.approx(least, rel=1e-6, abs=1e-9)
+        benefit = w if loss in COMP_SUM else -w
+        chosen = suboptimal_set(rng, benefit, 1)
+        least = minimal_error(loss, w, chosen, q) - minimal_error(loss, w, q=q)
+        result = math.exp(log_regret(loss, np.log(w), chosen, q))
+        assert result == pytest.approx(least, rel=1e-6, abs=1e-9)
 
 
 # Against scores that keep the set
 
 
 def scores_that_keep(rng: np.random.Generator, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In any order among the kept, and among the others."""
+    """Draw scores that rank the kept labels first, in random order."""
     values = np.sort(rng.normal(size=len(kept)) * rng.choice([0.1, 1.0, 4.0]))[::-1]
     order = np.r_[
         rng.permutation(np.flatnonzero(kept)), rng.permutation(np.flatnonzero(~kept))
@@ -135,7 +135,7 @@ def test_no_scores_that_choose_a_member_have_a_smaller_regret(loss, q) -> None:
         p = rng.dirichlet(np.ones(3))
         expected = costs @ p
         w = 1 - expected if loss in COMP_SUM else expected
-        chosen = wrong_set(rng, -expected, 1)
+        chosen = suboptimal_set(rng, -expected, 1)
         least = math.exp(log_regret(loss, np.log(w), chosen, q))
         for _ in range(10):
             scores = scores_that_keep(rng, chosen)
@@ -143,24 +143,24 @@ def test_no_scores_that_choose_a_member_have_a_smaller_regret(loss, q) -> None:
 
 
 @pytest.mark.parametrize(("loss", "q"), [x for x in WITH_EXPONENTS if x[0] not in ("mae", "hinge")])
-def test_the_least_regret_is_that_of_the_pooled_weights_best_scores(loss, q) -> None:
+def test_the_best_scores_of_the_pooled_weights_have_the_smallest_regret(loss, q) -> None:
     for p, kept in cases(seed=5, count=12):
         after = Pooled(row(np.log(p)), out_of_order(row(np.log(p)), mask(kept))).after.exp()[0]
         t = after.numpy()
         best = definition(loss).best_scores(t, 100.0, q)
-        if loss == "margin":  # one kept label far above, the others far below, kept ones first
+        if loss == "margin":  # One kept label is far above the others.
             best = np.where(p == p[kept].max(), 100.0, np.where(kept, -20.0, -30.0))
         least = math.exp(top_k_log_regret(loss, np.log(p), kept, q))
         assert surrogate_regret(loss, p, best, q=q) == pytest.approx(least, rel=1e-6, abs=1e-12)
         assert min(best[kept]) >= max(best[~kept]) - 1e-12
 
 
-# In four hundred digits
+# Against 400-digit arithmetic
 
 
 @st.composite
 def logarithms(draw: st.DrawFn, least: float, gap: float) -> tuple[list[float], list[bool]]:
-    """Logarithms of weights down to e^least, some of them `gap` apart, and some of them kept."""
+    """Draw log-weights of at least `least`, of which some differ by `gap`, and a kept set."""
     n = draw(st.integers(2, 5))
     base = draw(st.lists(st.floats(least, 0.0), min_size=n, max_size=n))
     near = draw(st.lists(st.booleans(), min_size=n, max_size=n))
@@ -174,21 +174,21 @@ def logarithms(draw: st.DrawFn, least: float, gap: float) -> tuple[list[float], 
     return log_w, kept
 
 
-def agree(found: float, exact: mpmath.mpf, smallest: float = -850.0) -> bool:
-    """Logarithms of a regret, which counts as none where it is below all precision."""
+def agree(log_regret: float, exact: mpmath.mpf, smallest: float = -850.0) -> bool:
+    """Compare the logarithms of two regrets. Regrets below e^smallest count as zero."""
     if exact <= 0 or mpmath.log(exact) < smallest:
-        return found < smallest + 50
-    return abs(found - float(mpmath.log(exact))) < 1e-7
+        return log_regret < smallest + 50
+    return abs(log_regret - float(mpmath.log(exact))) < 1e-7
 
 
 def resolved(log_w: Sequence[float]) -> bool:
-    """Whether two weights are equal, or apart by what floating point can tell."""
+    """Return whether all weights are equal or differ by more than rounding."""
     gaps = [abs(a - b) for a in log_w for b in log_w if a != b]
     return min(gaps, default=1.0) >= 0.9e-5
 
 
-def is_wrong(log_w: Sequence[float], kept: Sequence[bool], low_is_good: bool = False) -> bool:
-    """Whether some label is kept that has less weight than one that is not."""
+def is_suboptimal(log_w: Sequence[float], kept: Sequence[bool], low_is_good: bool = False) -> bool:
+    """Return whether a kept label has a smaller weight than another label."""
     worth = [-x if low_is_good else x for x in log_w]
     inside, outside = (
         [w for w, k in zip(worth, kept, strict=True) if k is b] for b in (True, False)
@@ -200,10 +200,10 @@ def is_wrong(log_w: Sequence[float], kept: Sequence[bool], low_is_good: bool = F
 @pytest.mark.parametrize("gap", [1e-5, 0.3])
 @few
 @given(data=st.data())
-def test_regret_of_weights_in_four_hundred_digits(loss, q, gap, data) -> None:
+def test_regret_of_weights_agrees_with_exact_arithmetic(loss, q, gap, data) -> None:
     log_w, kept = data.draw(logarithms(-69.0, gap))
-    assume(resolved(log_w) and is_wrong(log_w, kept, loss in CONSTRAINED))
-    exact = least_regret(loss, [mpmath.exp(mpmath.mpf(x)) for x in log_w], kept, q)
+    assume(resolved(log_w) and is_suboptimal(log_w, kept, loss in CONSTRAINED))
+    exact = minimal_regret(loss, [mpmath.exp(mpmath.mpf(x)) for x in log_w], kept, q)
     assert agree(log_regret(loss, log_w, kept, q), exact)
 
 
@@ -211,38 +211,38 @@ def test_regret_of_weights_in_four_hundred_digits(loss, q, gap, data) -> None:
 @pytest.mark.parametrize("gap", [1e-5, 0.3])
 @few
 @given(data=st.data())
-def test_regret_of_a_distribution_in_four_hundred_digits(loss, gap, data) -> None:
+def test_regret_of_a_distribution_agrees_with_exact_arithmetic(loss, gap, data) -> None:
     log_p, kept = data.draw(logarithms(-69.0, gap))
-    assume(resolved(log_p) and is_wrong(log_p, kept))
+    assume(resolved(log_p) and is_suboptimal(log_p, kept))
     p = [mpmath.exp(mpmath.mpf(x)) for x in log_p]
     others = [mpmath.fsum(x for j, x in enumerate(p) if j != i) for i in range(len(p))]
-    exact = least_regret(loss, others, kept)
+    exact = minimal_regret(loss, others, kept)
     assert agree(top_k_log_regret(loss, log_p, kept), exact)
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
 @pytest.mark.parametrize("log_e", [-1.0, -20.0, -69.0, -300.0, -500.0])
-def test_a_wrong_label_of_three_however_rare(loss, q, log_e) -> None:
-    # p = (1, .9 e, .1 e), but for a factor, and the second label lost
+def test_the_regret_of_a_rare_missed_label_is_precise(loss, q, log_e) -> None:
+    # p is proportional to (1, .9 e, .1 e), and the second label is missed.
     log_p, kept = [0.0, log_e + math.log(0.9), log_e + math.log(0.1)], [True, False, True]
     with mpmath.workdps(2500):
         w = [mpmath.exp(mpmath.mpf(x)) for x in log_p]
         if loss in CONSTRAINED:
             w = [w[1] + w[2], w[0] + w[2], w[0] + w[1]]
-        exact = least_regret(loss, w, kept, q)
-    found = top_k_log_regret(loss, log_p, kept, q)
-    if exact == 0:  # mae, hinge and margin do not see it
-        assert found == -math.inf
+        exact = minimal_regret(loss, w, kept, q)
+    result = top_k_log_regret(loss, log_p, kept, q)
+    if exact == 0:  # The regret of mae, hinge and margin is zero.
+        assert result == -math.inf
     else:
-        assert found == pytest.approx(float(mpmath.log(exact)), abs=1e-9)
+        assert result == pytest.approx(float(mpmath.log(exact)), abs=1e-9)
 
 
-# Laws
+# Properties
 
 
 @pytest.mark.parametrize("regret", [log_regret, top_k_log_regret])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_names_of_labels_do_not_matter(loss, regret) -> None:
+def test_the_order_of_labels_does_not_matter(loss, regret) -> None:
     rng = np.random.default_rng(6)
     for p, kept in cases(seed=6, count=20):
         order = rng.permutation(len(p))
@@ -252,7 +252,7 @@ def test_names_of_labels_do_not_matter(loss, regret) -> None:
 
 @pytest.mark.parametrize("regret", [log_regret, top_k_log_regret])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_absent_labels_change_nothing(loss, regret) -> None:
+def test_absent_labels_do_not_change_the_regret(loss, regret) -> None:
     for p, kept in cases(seed=7, count=20):
         with_more = [-math.inf, *np.log(p), -math.inf, -math.inf]
         again = regret(loss, with_more, [False, *kept, False, False])
@@ -260,35 +260,35 @@ def test_absent_labels_change_nothing(loss, regret) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_factor_on_all_weights_is_a_factor_on_the_regret(loss) -> None:
+def test_the_regret_is_homogeneous_in_the_weights(loss) -> None:
     for p, kept in cases(seed=8, count=10):
         again = log_regret(loss, np.log(p) - 50.0, kept)
         assert again == pytest.approx(log_regret(loss, np.log(p), kept) - 50.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rows_do_not_know_of_each_other(loss) -> None:
-    some = [case for case in cases(seed=9, count=30) if len(case[0]) == 4]
-    log_p = torch.tensor(np.log([p for p, _ in some]))
-    kept = torch.tensor(np.array([kept for _, kept in some]))
+def test_rows_do_not_affect_each_other(loss) -> None:
+    pairs = [case for case in cases(seed=9, count=30) if len(case[0]) == 4]
+    log_p = torch.tensor(np.log([p for p, _ in pairs]))
+    kept = torch.tensor(np.array([kept for _, kept in pairs]))
     function = comp_sum_regret if loss in COMP_SUM else top_k_constrained_regret
-    together = function(get_loss(loss), log_p, kept).tolist()
-    alone = [top_k_log_regret(loss, np.log(p), k) for p, k in some]
-    assert together == pytest.approx(alone, abs=1e-12)
+    batch = function(get_loss(loss), log_p, kept).tolist()
+    single = [top_k_log_regret(loss, np.log(p), k) for p, k in pairs]
+    assert batch == pytest.approx(single, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("regret", [log_regret, top_k_log_regret])
-def test_labels_that_tie_can_be_exchanged_for_nothing(loss, regret) -> None:
+def test_exchanging_labels_with_equal_weights_has_no_regret(loss, regret) -> None:
     log_p = np.log([0.5, 0.25, 0.25])
     for kept in ([True, True, False], [True, False, True]):
-        # v of the first is the largest: as weights of a constrained loss that is the wrong one
+        # For a constrained loss, the label with the largest weight is the worst.
         if regret is log_regret and loss in CONSTRAINED:
             kept = [not x for x in kept]
         assert regret(loss, log_p, kept) < -60
 
 
-def test_pooled_weights_are_in_order_and_keep_their_sum() -> None:
+def test_pooled_weights_are_in_order_and_have_the_same_sum() -> None:
     for p, kept in cases(seed=11, count=40):
         block = out_of_order(row(np.log(p)), mask(kept))
         after = Pooled(row(np.log(p)), block).after.exp()[0].numpy()
@@ -300,7 +300,7 @@ def test_pooled_weights_are_in_order_and_keep_their_sum() -> None:
         assert np.where(kept, np.maximum(p, level), np.minimum(p, level)) == pytest.approx(after)
 
 
-def test_weights_whose_ratio_overflows_are_pooled_as_any_others() -> None:
+def test_weights_whose_ratio_overflows_are_pooled() -> None:
     log_w = row([0.0, -400.0, -800.0, -801.0, -math.inf])
     block = out_of_order(log_w, mask([True, False, True, True, False]))
     assert block[0].tolist() == [False, True, True, True, False]
@@ -308,17 +308,17 @@ def test_weights_whose_ratio_overflows_are_pooled_as_any_others() -> None:
     assert block[0].tolist() == [True, True, False, True, False]
 
 
-def test_complements_are_sums_of_the_others() -> None:
+def test_complements_are_log_sums_of_the_others() -> None:
     log_p = row([0.0, -100.0, -101.0, -math.inf])
-    found = log_complement(log_p)[0].tolist()
-    assert found[0] == pytest.approx(-100 + math.log1p(math.exp(-1)))
-    assert found[1:3] == [0.0, 0.0]
-    assert found[3] == -math.inf
+    result = log_complement(log_p)[0].tolist()
+    assert result[0] == pytest.approx(-100 + math.log1p(math.exp(-1)))
+    assert result[1:3] == [0.0, 0.0]
+    assert result[3] == -math.inf
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
-def test_slopes_of_the_regret_are_those_of_its_differences(loss, q) -> None:
-    """The search climbs by them."""
+def test_gradients_of_the_regret_agree_with_finite_differences(loss, q) -> None:
+    """The search uses these gradients."""
     for p, kept in cases(seed=12, count=6):
         log_p = row(np.log(p)).requires_grad_()
         if loss in COMP_SUM:

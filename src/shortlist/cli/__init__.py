@@ -1,22 +1,19 @@
-"""The command line."""
+"""The command line: each module adds commands, which `--help` lists in the order of import."""
 
 from __future__ import annotations
 
 import os
 
-from shortlist.cli import (  # noqa: F401 (they add commands)
-    compare,
-    export,
-    fit,
-    predict,
-    research,
-)
 from shortlist.cli.app import app
+
+# isort: off
+from shortlist.cli import compare, fit, predict, export, research  # noqa: F401
+# isort: on
 
 
 def main() -> None:
     """Run the program."""
-    # Threads that spin while they wait make small steps many times slower where cores are shared.
+    # OpenMP threads that spin while they wait slow down all other processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
 

@@ -1,4 +1,4 @@
-"""`python -m shortlist.cli`."""
+"""Run the program with `python -m shortlist.cli`."""
 
 from shortlist.cli import main
 

@@ -1,4 +1,4 @@
-"""The program, its own options, and its errors: one line and an exit code."""
+"""The program, its own options, and how it prints results, warnings and errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",  # Paragraphs fill the width.
     pretty_exceptions_enable=False,
-    help="Small prediction sets with a guarantee, from the scores of any classifier.",
+    help="Predict small sets of labels that contain the true label as often as you ask, from the "
+    "scores of any classifier. The command demo needs no data. To use your own, compare methods "
+    "with compare, fit one with fit, and write prediction sets with predict.",
 )
 MAX_MESSAGE_LENGTH = 900
-"""Longer messages are cut: they can contain text of a file."""
+"""Longer messages are truncated, because they can contain text from a file."""
 _debugging = False
 
 
@@ -39,35 +41,33 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Print the traceback of an error.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of errors.")] = False,
 ) -> None:
-    """Options of the program itself."""
+    """Store the options of the program itself."""
     global _debugging
     _debugging = debug
 
 
-IN_A_SHELL = {
+SHELL_ADVICE = {
     'set_params(on_unreachable="all")': "--on-unreachable all",
     "give features=... here too": "the file needs them too",
     "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own": (
-        "fit it with --calibration 0.25, or say shortlist calibrate MODEL DATA -o NEW with rows of "
-        "their own"
+        "fit it with --calibration 0.25, or run shortlist calibrate MODEL DATA -o NEW with other "
+        "rows"
     ),
     "can be guaranteed after calibrate(scores, y)": "can be guaranteed after shortlist calibrate",
     'on_bad_rows="skip"': "--on-bad-rows skip",
-    "say overwrite=True": "say --force",
+    "pass overwrite=True": "use --force",
     "if the columns have names, pass classes=[...]": "if columns have names, give them as classes",
-    "Give cost_weight=..., one of": "Say --cost-weight, one of",
+    "give cost_weight=..., one of": "use --cost-weight, one of",
     "address = ": "--ray ",
 }
-"""Advice for Python in the library's messages, and the same for the command line."""
+"""Advice for Python in the library's messages, and the same advice for the command line."""
 
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print warnings without their place in the code."""
+    """Print each warning on one line, without its location in the code."""
     with warnings.catch_warnings():
         plain = warnings.formatwarning
 
@@ -92,7 +92,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 def _shell_message(message: str) -> str:
     """Return a message on one line, with advice for the command line."""
     message = " ".join(message.split())
-    for python, shell in IN_A_SHELL.items():
+    for python, shell in SHELL_ADVICE.items():
         message = message.replace(python, shell)
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
@@ -108,8 +108,8 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         with _warnings_in_one_line():
             yield
-    except BrokenPipeError:  # The reader of the output has stopped.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (nothing is left to flush)
+    except BrokenPipeError:  # The program that reads the output has ended.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the exit would flush the closed pipe)
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         typer.echo("shortlist: interrupted; existing files are unchanged", err=True)

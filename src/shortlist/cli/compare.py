@@ -1,4 +1,4 @@
-"""All methods side by side: `demo`, `compare`."""
+"""The commands `demo` and `compare`, which compare all methods on the same rows."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Inputs: TypeAlias = "tuple[Ranking, ArrayLike, ArrayLike | None]"
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the plot.")] = (
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the plot (.png).")] = (
         Path("shortlist-demo.png")
     ),
     seed: Seed = 0,
 ) -> None:
-    """Compare all methods on digits and on synthetic data; print tables and plot the curves.
+    """Compare all methods on built-in data; print tables and plot the curves.
 
-    Needs no files and no arguments, and takes about a minute.
+    The data are handwritten digits and Gaussian classes. Takes about a minute.
     """
     from shortlist.cli.demo import demonstrate, draw  # Imported here because it loads torch.
 
@@ -67,16 +67,22 @@ def compare(
     data: Annotated[
         str,
         typer.Argument(
-            help=".npz, .parquet, .csv, a folder of .npy, a feature file, or -.", show_default=False
+            metavar="DATA",
+            help="Rows with labels: .npz, .parquet, .csv, a folder of .npy files, a feature file, "
+            "or - for CSV on the standard input.",
+            show_default=False,
         ),
     ],
-    test: Annotated[str, typer.Option(help="Test rows: a share of DATA, or another file.")] = "0.3",
+    test: Annotated[
+        str, typer.Option(help="Share of DATA to use as test rows, or another file.")
+    ] = "0.3",
     accuracies: Annotated[
-        str, typer.Option(help="Accuracies to compare at.")
+        str, typer.Option(help="Accuracies to compare at, separated by commas.")
     ] = "0.9,0.95,0.98,0.99",
-    report: Annotated[Path | None, typer.Option(help="Write a report, .html.")] = None,
+    report: Annotated[Path | None, typer.Option(help="File for an HTML report (.html).")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the table: .csv, .parquet, .jsonl.")
+        Path | None,
+        typer.Option("--output", "-o", help="File for the table (.csv, .parquet or .jsonl)."),
     ] = None,
     max_epochs: MaxEpochs = None,
     seed: Seed = 0,
@@ -86,7 +92,7 @@ def compare(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Approximate number of rows to compare on; default: 200,000.",
+            help="Approximate number of rows to sample; default: 200,000.",
             min=10,
             rich_help_panel=CLUSTER,
         ),
@@ -96,9 +102,10 @@ def compare(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all methods on the same rows: mean size at equal accuracy, guarantees, run times.
+    """Compare all methods on your data: set sizes at equal accuracy, guarantees, run times.
 
-    With --report, also write a page with curves, a slider for the accuracy, and examples.
+    The classifier must not have been trained on the rows of DATA. With --report, also write a page
+    with curves, a slider for the accuracy, and examples.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -144,7 +151,9 @@ def _parse_share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"with --ray, --test is a share of DATA, as 0.3; got {text!r}") from None
+        raise ValueError(
+            f"with --ray, --test is a share of DATA, such as 0.3; got {text!r}"
+        ) from None
 
 
 def _parse_numbers(text: str) -> list[float]:
@@ -152,7 +161,7 @@ def _parse_numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(
-            f"--accuracies takes numbers separated by commas, as 0.9,0.95; got {text!r}"
+            f"--accuracies takes numbers separated by commas, such as 0.9,0.95; got {text!r}"
         ) from None
 
 
@@ -165,17 +174,17 @@ def _read_rows(data: str, test: str, seed: int) -> tuple[Inputs, Inputs | float]
         return _score_splits(load(data), seed)
     rows = read_rows(data)
     if rows.y is None:
-        raise ValueError(f"{rows.name} has no labels: compare needs y")
+        raise ValueError(f"{rows.name} has no labels, which compare needs; add y")
     inputs: Inputs = (rows.ranking(), rows.y, rows.features)
     try:
         return inputs, float(test)
     except ValueError:
         pass
     if is_feature_file(test):
-        raise ValueError(f"{test}: test rows need scores, as DATA has; got a feature file")
+        raise ValueError(f"{test} is a feature file, but test rows need scores, as in DATA")
     others = read_rows(test)
     if others.y is None:
-        raise ValueError(f"{test}: test rows need labels y")
+        raise ValueError(f"{test} has no labels, which test rows need; add y")
     labels = others.y
     if rows.classes is not None:
         others = others.match_columns(rows.classes, rows.feature_names)

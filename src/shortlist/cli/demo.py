@@ -1,4 +1,4 @@
-"""The demonstration: all methods side by side, on data that needs no files."""
+"""The demonstration: a comparison of all methods on built-in data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
     weak = LinearClassifier(max_epochs=5, validation_fraction=0)
     return [
         _demonstrate(
-            "digits, a classifier that saw 100 rows",
+            "digits, with a classifier trained on 100 rows",
             digits().split(100, 600, seed=seed),
             weak,
             seed,

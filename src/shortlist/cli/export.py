@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.options import AsJson, Force, ModelFolder
+from shortlist.cli.options import AsJson, Force, ModelFolder, set_options
 
 
 @app.command()
@@ -19,12 +19,12 @@ def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
         from shortlist.io.persistence import printable
 
         about = read(model)
-    # The texts come from the file, which may try to write to the terminal.
-    say("\n".join(map(printable, _described(about))), about, as_json)
+    # The text comes from the file and may contain control characters of the terminal.
+    say("\n".join(map(printable, _describe(about))), about, as_json)
 
 
-def _described(about: dict[str, Any]) -> list[str]:
-    """Return what a model says of itself, one fact to a line."""
+def _describe(about: dict[str, Any]) -> list[str]:
+    """Return a description of a model, line by line."""
     classes, data, parameters = about["classes"], about["data"], about["parameters"]
     shown = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
     facts = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in data.items())
@@ -43,17 +43,20 @@ def _described(about: dict[str, Any]) -> list[str]:
 def export(
     model: ModelFolder,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The graph, .onnx.", show_default=False)
+        Path, typer.Option("--output", "-o", help="File for the graph (.onnx).", show_default=False)
     ],
-    accuracy: Annotated[float | None, typer.Option(help="The accuracy to guarantee.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="Accuracy to guarantee.")] = None,
     mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
-    cost_weight: Annotated[float | None, typer.Option(help="The paper's lambda.")] = None,
+    cost_weight: Annotated[
+        float | None, typer.Option(help="The paper's lambda; no guarantee.")
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as one ONNX graph, from scores (and features) to labels and sizes.
+    """Write a model as an ONNX graph from scores (and features) to labels and set sizes.
 
-    Without an operating point, it becomes an input of the graph.
+    Fix the operating point with one of --accuracy, --mean-size and --cost-weight. By default it
+    is an input of the graph.
     """
     with errors_in_one_line():
         from shortlist.io.models import load
@@ -64,19 +67,13 @@ def export(
         predictor = load(model)
         if not isinstance(predictor, SetPredictor):
             raise ValueError(
-                f"{str(model)!r} is a {type(predictor).__name__}; only what takes scores is "
-                "exported: save its method_ and export that"
+                f"{str(model)!r} is a {type(predictor).__name__}, but only models that take scores "
+                "can be exported; save its attribute method_ and export that"
             )
-        predictor.export_onnx(
-            output,
-            accuracy=accuracy,
-            mean_size=mean_size,
-            cost_weight=cost_weight,
-            overwrite=force,
-        )
-        asked = {"accuracy": accuracy, "mean_size": mean_size, "cost_weight": cost_weight}
-        point = {name: value for name, value in asked.items() if value is not None}
+        point = set_options(accuracy=accuracy, mean_size=mean_size, cost_weight=cost_weight)
+        predictor.export_onnx(output, **point, overwrite=force)
     size = output.stat().st_size
-    found = {"output": str(output), "bytes": size, **point}
-    at = ", ".join(f"{k} = {v:g}" for k, v in point.items()) or "the operating point is an input"
-    say(f"{output}: {size:,} bytes; {at}", found, as_json)
+    record = {"output": str(output), "bytes": size, **point}
+    fixed = ", ".join(f"{name} = {value:g}" for name, value in point.items())
+    inputs = fixed or "the operating point is an input"
+    say(f"{output}: {size:,} bytes; {inputs}", record, as_json)

@@ -1,4 +1,4 @@
-"""From scores to a model: `fit`, `calibrate`."""
+"""The commands `fit` and `calibrate`, which write a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shortlist.predictors import SetPredictor
 
 MAX_UNUSED_CLASSES = 3
-"""More columns that are not labels are rare classes rather than columns of another kind."""
+"""Up to this many classes without rows are probably columns that are not scores."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,19 @@ class FitResult:
 def fit(
     data: Data,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the model.", show_default=False)
+        Path, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)
     ],
-    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "shortlister",
+    method: Annotated[
+        str, typer.Option(help="Method: " + ", ".join(METHODS) + ".")
+    ] = "shortlister",
     accuracy: Annotated[
-        float, typer.Option(help="The accuracy that predict guarantees by default.")
+        float, typer.Option(help="Accuracy that predict guarantees by default.")
     ] = 0.95,
     calibration: Annotated[
         float | None,
         typer.Option(
-            help="Share of the rows for calibration, 0 for none; default: that of the method."
+            help="Share of the rows to hold out for calibration; 0 for none. Default: that of the "
+            "method."
         ),
     ] = None,
     score_type: Annotated[
@@ -87,10 +90,12 @@ def fit(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a set predictor on rows that the classifier was not trained on.
+    """Fit a model that predicts sets, from scores and labels.
 
-    DATA has scores (rows × classes) or ranked candidates, labels y, and optionally features. See
-    docs/data.md for the formats.
+    The classifier must not have been trained on the rows of DATA. DATA contains scores (rows ×
+    classes) or ranked candidates, labels y, and optionally features; docs/data.md describes the
+    formats. DATA can also be a feature file, which has no scores: then a linear classifier is
+    trained on its split `fit`, and the model is fitted on its split `select`.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -145,7 +150,7 @@ def calibrate(
     model: ModelFolder,
     data: Data,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the new model.", show_default=False)
+        Path, typer.Option("--output", "-o", help="Folder for the new model.", show_default=False)
     ],
     ray: Ray = None,
     workers: Workers = None,
@@ -154,10 +159,10 @@ def calibrate(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replace the calibration rows of a model.
+    """Replace the calibration rows of a model, on which its guarantee is based.
 
-    Use it when the data have changed, or when fit had no calibration rows. Neither the classifier
-    nor the model may have seen the rows of DATA, which need labels y. From a feature file the
+    Use it when the data have changed, or after fit with --calibration 0. DATA needs labels y, and
+    neither the classifier nor the model may have been trained on its rows. Of a feature file, the
     split `select` is used.
     """
     begun = time.monotonic()
@@ -193,7 +198,7 @@ def _check_output_folder(output: Path, force: bool) -> None:
 
     check_folder(output)
     if output.exists() and not force:
-        raise FileExistsError(f"{str(output)!r} exists; say --force to replace it")
+        raise FileExistsError(f"{str(output)!r} exists; use --force to replace it")
 
 
 def _calibration_rows(count: int) -> str:
@@ -228,7 +233,7 @@ def _fit_on_ray(
 
     table = Table.open(data, needs_y=True, on_bad_rows=options.get("on_bad_rows", "raise"))
     model = fit_on_ray(data, build(table.has_features), **options)
-    return FitResult(model, model, table.rows)
+    return FitResult(model, model, table.n_rows)
 
 
 def _fit_here(
@@ -242,7 +247,7 @@ def _fit_here(
     rows = read_rows(data)
     predictor = build(rows.features is not None)
     if rows.y is None:
-        raise ValueError(f"{rows.name} has no labels: fit needs y")
+        raise ValueError(f"{rows.name} has no labels, which fit needs; add y")
     if rows.labels is None and rows.classes is not None:
         _warn_if_unused(rows.name, rows.classes, rows.y)
     return FitResult(_fit_rows(predictor, rows, calibration, seed), predictor, len(rows))
@@ -258,7 +263,7 @@ def _fit_with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) 
     classifier.fit(file.fit.x.astype("float32"), names[file.fit.y])
     scores = classifier.predict_proba(x)
     predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_)
-    model = ShortlistClassifier.of(classifier, predictor)
+    model = ShortlistClassifier.from_fitted(classifier, predictor)
     return FitResult(model, predictor, len(file.select))
 
 
@@ -272,16 +277,16 @@ def _warn_if_unused(file: str, classes: NDArray[np.generic], y: NDArray[np.gener
     if 0 < len(unused) <= min(MAX_UNUSED_CLASSES, len(classes) - 2):
         warn(
             f"{file}: no row has the label {', '.join(map(repr, unused.tolist()))}, which is read "
-            "as a class; if the column is something else, leave it out"
+            "as a class; if the column is not a score, leave it out"
         )
 
 
 def _fit_rows(
     predictor: SetPredictor, rows: Rows, calibration: float | None, seed: int
 ) -> SetPredictor:
-    """Fit a predictor; hold out rows for a path of selectors, which holds out none itself."""
+    """Fit a predictor; hold out rows and calibrate if the method does not do it itself."""
     from shortlist._utils.out_of_core import copy_rows
-    from shortlist.predictors.conformal import hold_out
+    from shortlist.predictors.splitting import hold_out
 
     assert rows.y is not None
     ranking, y = rows.ranking(), rows.y

@@ -1,4 +1,4 @@
-"""The methods that `fit` offers, by their names on the command line."""
+"""The methods of the command `fit`, by their names on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_method(
     max_epochs: int | None = None,
     seed: int = 0,
 ) -> SetPredictor:
-    """Return a set predictor that is not fitted yet; parameters that it lacks are ignored."""
+    """Return an unfitted set predictor; parameters that it does not have are ignored."""
     from shortlist._utils.validation import check_choice
     from shortlist.predictors import CardinalityPath, PlugInSelector, Shortlister
     from shortlist.predictors.split_conformal import SplitConformal

@@ -1,4 +1,4 @@
-"""Saved models on the command line, and the rows that they are given."""
+"""Load models and data for the commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LoadedModel:
     Parameters
     ----------
     model : Model
-        What was saved.
+        Model that was loaded.
     """
 
     def __init__(self, model: Model) -> None:
@@ -27,7 +27,9 @@ class LoadedModel:
         from shortlist.predictors.classifier import ShortlistClassifier
 
         if isinstance(model, LinearClassifier):
-            raise ValueError("a LinearClassifier alone predicts no sets; save a set predictor")
+            raise ValueError(
+                "the model is a LinearClassifier, which predicts no sets; save a set predictor"
+            )
         self.model = model
         self.classifier = model if isinstance(model, ShortlistClassifier) else None
         method = model.method_ if isinstance(model, ShortlistClassifier) else model
@@ -41,28 +43,33 @@ class LoadedModel:
         return cls(load(path))
 
     def match(self, rows: Rows) -> Rows:
-        """Return rows with their columns in the model's order; raise if it cannot take them."""
-        from shortlist.predictors.cardinality.inputs import feature_names_of
+        """Return rows with their columns in the order of the model.
+
+        Raises
+        ------
+        ValueError
+            If the rows have no scores, or no features, and the model needs them.
+        """
 
         if self.classifier is None and rows.scores is None:
             raise ValueError(
-                f"{rows.name} has features, but the model takes scores; fit one on a feature file"
+                f"{rows.name} has no scores, which the model takes; fit a model on a feature file"
             )
         if self.classifier is not None and rows.features is None:
-            raise ValueError(f"{rows.name} has no features, but the model takes features")
-        return rows.match_columns(self.method.classes_, feature_names_of(self.method))
+            raise ValueError(f"{rows.name} has no features, which the model takes")
+        return rows.match_columns(self.method.classes_, self.method.feature_names)
 
     def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
-        """Predict the set of each row, in the model's order of columns."""
+        """Predict the sets of rows whose columns are in the order of the model."""
         if self.classifier is not None:
             return self.classifier.predict_set(rows.features, **operating_point)
         ranking = rows.ranking(self.method.classes_)
         return self.method.predict_set(ranking, rows.features, **operating_point)
 
     def calibrate(self, rows: Rows) -> None:
-        """Replace the calibration rows, which are in the model's order of columns."""
+        """Replace the calibration rows by rows whose columns are in the order of the model."""
         if rows.y is None:
-            raise ValueError(f"{rows.name} has no labels; calibration needs y")
+            raise ValueError(f"{rows.name} has no labels, which a calibration needs; add y")
         if self.classifier is not None:
             self.classifier.calibrate(rows.features, rows.y)
         else:
@@ -76,7 +83,7 @@ def calibration_size(method: SetPredictor) -> int | None:
 
 
 def read_data(path: str, split: str) -> Rows:
-    """Read rows for a model; from a feature file, those of a split."""
+    """Read rows for a model: all rows of a file, or one split of a feature file."""
     from shortlist.datasets import load, read_rows
     from shortlist.datasets.feature_files import is_feature_file
 
@@ -84,7 +91,7 @@ def read_data(path: str, split: str) -> Rows:
 
 
 def stream_data(path: str, split: str) -> Iterator[Rows]:
-    """Yield the rows of `read_data` in blocks."""
+    """Yield the same rows as `read_data` in blocks."""
     from shortlist.datasets import stream_rows
     from shortlist.datasets.feature_files import is_feature_file
 

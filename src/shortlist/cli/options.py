@@ -10,19 +10,23 @@ import typer
 Data = Annotated[
     str,
     typer.Argument(
-        help=".npz, .parquet, .csv, a folder of .npy, or - (CSV on the standard input).",
+        metavar="DATA",
+        help="Rows: .npz, .parquet, .csv, a folder of .npy files, or - for CSV on the standard "
+        "input.",
         show_default=False,
     ),
 ]
-ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.", show_default=False)]
-MaxEpochs = Annotated[int | None, typer.Option(help="Maximum number of epochs.", min=1)]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Folder of the model.", show_default=False)
+]
+MaxEpochs = Annotated[int | None, typer.Option(help="Maximum number of training epochs.", min=1)]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 CLUSTER = "On a cluster"
 """Heading of the options that need --ray."""
 BadRows = Annotated[
     str | None,
     typer.Option(
-        help="For rows with NaN or unknown labels: raise an error (default), or skip.",
+        help="How to treat rows with missing values or unknown labels: raise (default) or skip.",
         rich_help_panel=CLUSTER,
     ),
 ]
@@ -33,7 +37,8 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Run on a Ray cluster: its address, auto, or local. DATA must be Parquet.",
+        help="Run on the Ray cluster at this address; auto for the cluster on this machine, local "
+        "to start one. DATA must be Parquet files.",
         rich_help_panel=CLUSTER,
     ),
 ]
@@ -62,6 +67,8 @@ NClasses = Annotated[
 def set_options(**options: object) -> dict[str, Any]:
     """Return the options that were given on the command line.
 
+    Examples
+    --------
     >>> set_options(accuracy=0.9, delta=None)
     {'accuracy': 0.9}
     """
@@ -69,13 +76,13 @@ def set_options(**options: object) -> dict[str, Any]:
 
 
 def cluster_options(ray: str | None, **options: object) -> dict[str, Any] | None:
-    """Return the options for a cluster; None without --ray, which all of them need."""
+    """Return the options for a cluster, which all need --ray; None without --ray."""
     present = set_options(**options)
     if ray is not None:
         return {**present, "address": ray}
     if present:
         raise ValueError(
-            f"--{next(iter(present)).replace('_', '-')} is for work on a cluster; add --ray "
-            "ADDRESS, or --ray local for one on this machine"
+            f"--{next(iter(present)).replace('_', '-')} needs a cluster; add --ray ADDRESS, or "
+            "--ray local to start one on this machine"
         )
     return None

@@ -1,4 +1,4 @@
-"""From a model to prediction sets: `predict`."""
+"""The command `predict`, which writes prediction sets."""
 
 from __future__ import annotations
 
@@ -34,24 +34,31 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help=".parquet, .csv or .jsonl; - for JSON lines. With --ray: a folder.",
+            help="File for the sets (.parquet, .csv or .jsonl), or - for JSON lines on the "
+            "standard output. With --ray, a folder.",
             show_default=False,
         ),
     ],
     accuracy: Annotated[float | None, typer.Option(help="Accuracy to guarantee.")] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Probability with which the guarantee may fail.")
+        float | None,
+        typer.Option(
+            help="Guarantee the accuracy with probability 1 - DELTA over the calibration rows."
+        ),
     ] = None,
     mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; gives no guarantee.")
+        float | None, typer.Option(help="The paper's lambda; no guarantee.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="class: guarantee the accuracy for each class.")
+        str | None, typer.Option(help='"class" to guarantee the accuracy for each class.')
     ] = None,
     on_unreachable: Annotated[
         str | None,
-        typer.Option(help="all: predict every label if the calibration rows are too few."),
+        typer.Option(
+            help='"all" to predict all labels if there are too few calibration rows, instead of an '
+            "error."
+        ),
     ] = None,
     ray: Ray = None,
     workers: Workers = None,
@@ -59,13 +66,14 @@ def predict(
     rows_per_file: Annotated[
         int | None,
         typer.Option(
-            help="Approximate number of rows in an output file.", min=1, rich_help_panel=CLUSTER
+            help="Approximate number of rows of an output file.", min=1, rich_help_panel=CLUSTER
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            help="A column of DATA to copy. Can be given more than once.", rich_help_panel=CLUSTER
+            help="Column of DATA to copy to the output. Can be given more than once.",
+            rich_help_panel=CLUSTER,
         ),
     ] = None,
     on_bad_rows: BadRows = None,
@@ -74,9 +82,9 @@ def predict(
 ) -> None:
     """Write the prediction set of each row.
 
-    Choose the operating point with one of --accuracy, --mean-size and --cost-weight. The default
-    is that of the fit. If DATA has labels y, the accuracy of the sets is printed. From a feature
-    file the split `test` is used.
+    Choose the operating point with one of --accuracy, --mean-size and --cost-weight. By default
+    the accuracy of fit is guaranteed. If DATA has labels y, the accuracy of the sets is printed.
+    Of a feature file, the split `test` is used.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -92,7 +100,7 @@ def predict(
             on_bad_rows=on_bad_rows,
         )
         if cluster is not None and output.endswith(ENDINGS_OUT):
-            raise ValueError(f"with --ray the output is a folder of Parquet files; got {output!r}")
+            raise ValueError(f"with --ray, the output is a folder of Parquet files; got {output!r}")
         if cluster is None:
             check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:
@@ -115,7 +123,19 @@ def predict(
 
 @dataclass
 class PredictionSummary:
-    """Counts of the sets that were written."""
+    """Summary of the sets that were written.
+
+    Attributes
+    ----------
+    rows : int
+        Number of sets.
+    mean_size : float
+        Mean size of the sets.
+    guarantee : str
+        Guarantee of the sets.
+    accuracy : float or None
+        Fraction of the sets that contain the true label, if labels are known.
+    """
 
     rows: int
     mean_size: float
@@ -130,7 +150,7 @@ class PredictionSummary:
 def _predict_here(
     loaded: LoadedModel, data: str, output: str, point: dict[str, Any]
 ) -> PredictionSummary:
-    """Predict and write block by block. No file is opened before the first block is predicted."""
+    """Predict and write block by block. The file is opened after the first block is predicted."""
     from shortlist.io.set_files import sets_writer
 
     blocks = (loaded.match(block) for block in stream_data(data, "test"))

@@ -1,4 +1,4 @@
-"""The paper's theorems and figures, and features of images: `theory`, `paper`, `features`."""
+"""The commands `features`, `paper` and `theory`, which repeat the paper's work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shortlist.cli.app import app, errors_in_one_line
 
 @app.command()
 def theory(
-    depth: Annotated[int, typer.Option(help="Factor on the number of cases searched.", min=1)] = 1,
+    depth: Annotated[int, typer.Option(help="Multiple of the default number of cases.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
 ) -> None:
-    """Test every theorem of the paper; print the verdicts and the counter-examples.
+    """Test every theorem of the paper numerically; print verdicts and counter-examples.
 
-    Takes about a minute at depth 1.
+    Takes about a minute with --depth 1.
     """
     from shortlist.theory import verify
 
@@ -33,13 +33,17 @@ def theory(
 def paper(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(help="fig1 … fig6, losses. Default: all.", show_default=False),
+        typer.Argument(
+            metavar="[FIGURES]...",
+            help="Figures: fig1 to fig6, losses. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     data: Annotated[
         Path,
         typer.Option(
-            help="Folder of feature files: cifar100.npz, imagenet.npz or tinyimagenet.npz, "
-            "cifar10.npz, svhn.npz.",
+            help="Folder with the feature files cifar10.npz, cifar100.npz, svhn.npz, and "
+            "imagenet.npz or tinyimagenet.npz. Default: the current folder.",
             show_default=False,
         ),
     ] = Path("."),
@@ -47,7 +51,7 @@ def paper(
         Path, typer.Option("--output", "-o", help="Folder for figures, tables and the report.")
     ] = Path("shortlist-paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use one seed and few rows; takes a few minutes.")
+        bool, typer.Option("--quick", help="Use one seed and few rows, which takes a few minutes.")
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Number of seeds; default: 3, or 1 with --quick.", min=1)
@@ -56,13 +60,14 @@ def paper(
         int | None, typer.Option(help="Number of processes; default: one for each core.", min=1)
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="File of the report; default: paper.md in the folder.")
+        Path | None,
+        typer.Option(help="File for the report; default: paper.md in the output folder."),
     ] = None,
 ) -> None:
     """Compute and plot the paper's figures from feature files, and check its claims.
 
-    The figures also contain LAC and the Shortlister. An interrupted run is continued. A complete
-    run takes half an hour on two cores.
+    The figures also contain LAC and the Shortlister. After an interruption, the same command
+    resumes the work. A complete run takes half an hour on two cores.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -84,52 +89,64 @@ def paper(
 def features(
     images: Annotated[
         Path,
-        typer.Argument(help="CIFAR's .tar.gz, SVHN's .mat, or a folder.", show_default=False),
+        typer.Argument(
+            metavar="IMAGES",
+            help="Archive of CIFAR (.tar.gz) or SVHN (.mat), or a folder of images.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The feature file, .npz.", show_default=False)
+        Path,
+        typer.Option("--output", "-o", help="Feature file to write (.npz).", show_default=False),
     ],
     model: Annotated[
         str,
         typer.Option(
-            help="torchvision:NAME, timm:NAME, package.module:function or file.py:function.",
+            help="Network: torchvision:NAME, timm:NAME, or a function that returns one: "
+            "package.module:function or file.py:function.",
             show_default=False,
         ),
     ],
     layer: Annotated[
         str | None,
-        typer.Option(help="Name of a layer, such as layer4.1; default: the model's output."),
+        typer.Option(help="Layer whose output is used, such as layer4.1; default: the last layer."),
     ] = None,
     image_format: Annotated[
-        str, typer.Option("--format", help="auto, cifar10, cifar100, svhn or folder.")
+        str,
+        typer.Option("--format", help="Format of IMAGES: auto, cifar10, cifar100, svhn or folder."),
     ] = "auto",
     weights: Annotated[
-        Path | None, typer.Option(help="State dict of the model, .safetensors or .pt.")
+        Path | None, typer.Option(help="State dict of the network (.safetensors or .pt).")
     ] = None,
     select_share: Annotated[
-        float, typer.Option(help="Share of the training images for the split select.")
+        float, typer.Option(help="Share of the training images to put in the split select.")
     ] = 0.4,
     size: Annotated[
         int | None,
-        typer.Option(help="Resize the shorter side to this and crop the centre square.", min=1),
+        typer.Option(
+            help="Resize the shorter side to SIZE pixels and crop the centre square.", min=1
+        ),
     ] = None,
     mean: Annotated[
-        tuple[float, float, float] | None, typer.Option(help="Mean of each channel, to subtract.")
+        tuple[float, float, float] | None,
+        typer.Option(help="Mean of each channel, which is subtracted."),
     ] = None,
     std: Annotated[
         tuple[float, float, float] | None,
-        typer.Option(help="Standard deviation of each channel, to divide by."),
+        typer.Option(help="Standard deviation of each channel, by which it is divided."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Number of images in a batch.", min=1)] = 256,
-    device: Annotated[str, typer.Option(help="Device; auto is the GPU if there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Device of the network; auto for the GPU if there is one.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the random splits.", min=0)] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
 ) -> None:
     """Extract features of images with a network, and write them to a feature file.
 
-    A folder has one folder for each class, or such folders in train/ and test/ (or val/). Models of
-    torchvision and timm have their published weights and preprocessing, unless --weights is given.
-    The file has the splits fit, select and test.
+    A folder of images has one subfolder for each class, optionally inside train/ and test/ (or
+    val/). Networks of torchvision and timm use their published weights and preprocessing, unless
+    --weights is given. The feature file has the splits `fit`, `select` and `test`.
     """
     begun = time.monotonic()
     with errors_in_one_line():

@@ -1,4 +1,4 @@
-"""Selectors for several lambdas, judged by held-out rows: which of them keep an accuracy."""
+"""Calibration of a path: which of its cost weights reach an accuracy on held-out rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from shortlist.guarantee import Guarantee
 
 @dataclass(frozen=True)
 class PathCalibration:
-    """What calibration rows say of the members of a path.
+    """Hits and sizes of the members of a path on calibration rows.
 
     Attributes
     ----------
-    weights : the members' lambdas
-    rows : how many rows there were
-    hits : in how many of them each member's set holds the label
-    labels : how many labels each member's sets hold, all rows together
+    weights : sequence of float
+        Cost weight of each member.
+    rows : int
+        Number of calibration rows.
+    hits : sequence of int
+        Number of rows in which each member's set contains the true label.
+    labels : sequence of int
+        Total size of each member's sets over all rows.
 
     Examples
     --------
-    The member of 0.3 has the smallest sets of those that pass; 0.5 is never tested, as 0.4 fails:
+    Members are tested from the largest sets on. The one of 0.4 fails, so that 0.5 is not tested.
+    Of those that pass, the one of 0.3 has the smallest sets.
 
     >>> weights, hits = [0.5, 0.4, 0.3, 0.1], [990, 900, 960, 980]
     >>> path = PathCalibration(weights, 1000, hits, [1000, 1100, 1200, 1500])
@@ -41,20 +46,66 @@ class PathCalibration:
 
     @classmethod
     def of(cls, weights: Sequence[float], hits: Tensor, sizes: Tensor) -> PathCalibration:
-        """Of the members' hits and sizes, each (rows, members)."""
+        """Return the calibration from the members' hits and sizes.
+
+        Parameters
+        ----------
+        weights : sequence of float
+            Cost weight of each member.
+        hits : Tensor of shape (n_rows, n_members)
+            Whether each set contains its row's true label.
+        sizes : Tensor of shape (n_rows, n_members)
+            Size of each set.
+
+        Returns
+        -------
+        PathCalibration
+            Their sums.
+        """
         return cls(list(weights), len(hits), hits.sum(dim=0).tolist(), sizes.sum(dim=0).tolist())
 
     def member(self, accuracy: float, delta: float) -> int:
-        """The member with the smallest sets among those that are shown to reach the accuracy."""
-        # Large sets first: an order that the calibration rows had no part in.
+        """Return the member with the smallest sets among those that are shown to reach an accuracy.
+
+        Parameters
+        ----------
+        accuracy : float
+            Accuracy to guarantee.
+        delta : float
+            Probability, over the draw of the calibration rows, that the guarantee may fail.
+
+        Returns
+        -------
+        int
+            Index of the member.
+
+        Raises
+        ------
+        UnreachableError
+            If no member passes the test.
+        """
+        # Members with large sets come first. This order does not depend on the calibration rows.
         order = sorted(range(len(self.weights)), key=self.weights.__getitem__)
         passed = fixed_sequence([self.hits[i] for i in order], self.rows, accuracy, delta)
         if not passed:
-            raise UnreachableError(self._why_not(order[0], accuracy, delta))
+            raise UnreachableError(self._explain_failure(order[0], accuracy, delta))
         return min(order[:passed], key=lambda i: (self.labels[i], -self.hits[i]))
 
     def guarantee(self, member: int, accuracy: float, delta: float) -> Guarantee:
-        """Return what the use of a member guarantees."""
+        """Return the guarantee of the sets of a member.
+
+        Parameters
+        ----------
+        member : int
+            Index of the member, from `member`.
+        accuracy, delta : float
+            As given to `member`.
+
+        Returns
+        -------
+        Guarantee
+            Guarantee with confidence ``1 - delta``.
+        """
         return Guarantee(
             "confidence",
             accuracy=accuracy,
@@ -65,14 +116,15 @@ class PathCalibration:
             ),
         )
 
-    def _why_not(self, first: int, accuracy: float, delta: float) -> str:
+    def _explain_failure(self, first: int, accuracy: float, delta: float) -> str:
+        """Return the error message if the first member in the order does not pass."""
         hits, needed = self.hits[first], min_calibration_size(accuracy, delta)
         most = round_down(accuracy_bound(hits, self.rows, delta))
-        advice = "Train a smaller cost_weight, or a family with larger sets, or calibrate with more"
+        advice = "Train a smaller cost_weight or a family with larger sets, or add calibration rows"
         if self.rows < needed:
-            advice = f"Calibrate with more: {needed:,} at least"
+            advice = f"Calibrate with at least {needed:,} rows"
         return (
             f"accuracy = {accuracy} (delta = {delta}) cannot be guaranteed with {self.rows:,} "
-            f"calibration rows: the member of the smallest cost_weight, {self.weights[first]:g}, "
-            f"has the right label of {hits:,} in its sets, so that at most {most} can be. {advice}"
+            f"calibration rows: the sets of the smallest cost_weight, {self.weights[first]:g}, "
+            f"contain the true label of {hits:,} rows, so that at most {most} can be. {advice}"
         )

@@ -1,4 +1,4 @@
-"""Prediction: the sets of rows at thresholds, from levels that are computed once."""
+"""Prediction sets at one or several thresholds, from levels that are computed once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
 SPARE = 1.1
-"""Factor by which buffers are larger than what seems to be needed."""
+"""Factor by which a buffer is larger than its expected content."""
 
 
 def predict_sets(
@@ -34,7 +34,7 @@ def predict_sets(
     blocks : iterable of Block
         Rankings and levels of the rows, a block at a time.
     points : sequence of Thresholds
-        Where to cut.
+        Operating points.
     groups : array-like, optional
         Group of each row.
 
@@ -47,21 +47,23 @@ def predict_sets(
     thresholds = [values.to(ranking.device) for values, _ in resolved]
     guarantees = [guarantee for _, guarantee in resolved]
     by_class = [point.per == "class" for point in points]
-    # Sets that are not prefixes, or contain labels that are not ranked, are found one by one.
-    single = [by_class[k] or bool((thresholds[k] == -torch.inf).any()) for k in range(len(points))]
-    nested = [k for k in range(len(points)) if not single[k]]
-    shared = _NestedSets(ranking, [thresholds[k] for k in nested])
-    own = {k: _SetBuffer(ranking) for k in range(len(points)) if single[k]}
+    # Other sets are not prefixes, or contain labels that are not ranked. They share no labels.
+    separate = [
+        by_class[k] or bool((thresholds[k] == -torch.inf).any()) for k in range(len(points))
+    ]
+    nested = [k for k in range(len(points)) if not separate[k]]
+    nested_sets = _NestedSets(ranking, [thresholds[k] for k in nested])
+    buffers = {k: _SetBuffer(ranking) for k in range(len(points)) if separate[k]}
     for rows, ranked, levels in blocks:
         if nested:
-            shared.add_block(rows, ranked, levels)
-        for k, buffer in own.items():
+            nested_sets.add_block(rows, ranked, levels)
+        for k, buffer in buffers.items():
             if by_class[k]:
                 buffer.add(rows, *class_sets(ranked, levels, thresholds[k]))
             else:
                 buffer.add(rows, *_sets_with_all(ranked, levels, thresholds[k][rows]))
-    sets = dict(zip(nested, shared.each(guarantees[k] for k in nested), strict=True))
-    sets |= {k: buffer.sets(guarantees[k]) for k, buffer in own.items()}
+    sets = dict(zip(nested, nested_sets.each(guarantees[k] for k in nested), strict=True))
+    sets |= {k: buffer.sets(guarantees[k]) for k, buffer in buffers.items()}
     return [sets[k] for k in range(len(points))]
 
 
@@ -81,6 +83,7 @@ class _SetBuffer:
         self.used = 0
 
     def add(self, rows: slice, labels: Tensor, sizes: Tensor) -> None:
+        """Append the sets of a block of rows. Blocks must come in order."""
         end = self.used + len(labels)
         if end > len(self.flat):
             expected = math.ceil(SPARE * end * len(self.ranking) / rows.stop)
@@ -97,6 +100,7 @@ class _SetBuffer:
         return labels if len(self.flat) <= SPARE * self.used else labels.clone()
 
     def sets(self, guarantee: Guarantee) -> PredictionSets:
+        """Return the sets of all rows."""
         ranking = self.ranking
         return PredictionSets(
             self.labels(),
@@ -108,7 +112,7 @@ class _SetBuffer:
 
 
 class _NestedSets(_SetBuffer):
-    """Collects the sets at several thresholds, which share the labels of the largest ones."""
+    """Collects nested sets at several thresholds, which share the labels of the largest sets."""
 
     def __init__(self, ranking: Ranking, thresholds: list[Tensor]) -> None:
         super().__init__(ranking)
@@ -118,12 +122,14 @@ class _NestedSets(_SetBuffer):
         )
 
     def add_block(self, rows: slice, ranked: Ranking, levels: NestedLevels) -> None:
+        """Append the sets of a block of rows at all thresholds."""
         labels, longest, lengths = levels.sets_at(ranked, [at[rows] for at in self.thresholds])
         self.add(rows, labels, longest)
-        for stored, found in zip(self.lengths, lengths, strict=True):
-            stored[rows] = found
+        for stored, new in zip(self.lengths, lengths, strict=True):
+            stored[rows] = new
 
     def each(self, guarantees: Iterable[Guarantee]) -> Iterator[PredictionSets]:
+        """Yield the sets at each threshold."""
         ranking, flat = self.ranking, self.labels()
         for lengths, guarantee in zip(self.lengths, guarantees, strict=True):
             yield PredictionSets(
@@ -137,7 +143,7 @@ class _NestedSets(_SetBuffer):
 
 
 def class_sets(ranked: Ranking, levels: NestedLevels, thresholds: Tensor) -> Sets:
-    """Return sets with a threshold for each class, (n_classes,). They are not prefixes."""
+    """Return sets with a threshold for each class. They are not prefixes of the ranking."""
     labels, _ = ranked.top(ranked.depth)
     own = thresholds[labels.clamp(min=0).to(torch.int64)]
     inside = (levels.by_rank(ranked.depth) >= own) & (labels >= 0)
@@ -155,7 +161,7 @@ def _sets_with_all(ranked: Ranking, levels: NestedLevels, thresholds: Tensor) ->
 
 
 def _with_unranked(ranked: Ranking, inside: Tensor, others: Tensor) -> Sets:
-    """Return some of the ranked labels, and those of `others` that a row does not rank."""
+    """Return the ranked labels that are `inside`, and those of `others` that are not ranked."""
     n, rows = ranked.n_classes, len(ranked)
     labels, _ = ranked.top(ranked.depth)
     unranked = torch.ones((rows, n + 1), dtype=torch.bool, device=ranked.device)

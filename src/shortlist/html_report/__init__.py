@@ -1,4 +1,4 @@
-"""Reports for a browser: a comparison, or one fitted model, as one HTML file."""
+"""Write a comparison, or the evaluation of one model, as one HTML page."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def report_comparison(
     examples: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a comparison as one HTML page, which needs no network.
+    """Write a comparison as one HTML page that works offline.
 
-    The page shows the curves with confidence bands, a slider for the accuracy, the table, hard
-    classes and classes that are confused with each other, examples, and what is guaranteed.
+    The page has curves with confidence bands, a slider for the accuracy, the table of results, hard
+    classes, classes that are confused with each other, examples, and the guarantees.
 
     Parameters
     ----------
     comparison : Comparison
         The result of :func:`shortlist.compare`.
     path : path-like
-        File to write.
+        HTML file to write.
     title : str, default="Comparison of prediction sets"
         Title of the page.
     examples : sequence of str, optional
-        Text to show for a row, such as a file name. One for each test row, or one for each row
-        that `compare` was given if it chose the test rows. By default the row's number.
+        Text to show for each test row, such as a file name. If `compare` split off the test rows,
+        give one text for each of its rows. By default the number of the row.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
     Returns
     -------
     Path
-        The file.
+        Path of the file.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def report(
     examples: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a report about a fitted model on labelled rows as one HTML page.
+    """Evaluate a fitted model on labelled rows, and write the result as one HTML page.
 
     Parameters
     ----------
@@ -96,22 +96,22 @@ def report(
     scores : array-like of shape (n_rows, n_classes) or Ranking
         Scores of rows that are used neither to fit nor to calibrate.
     y : array-like of shape (n_rows,)
-        Labels.
+        True labels.
     features : array-like of shape (n_rows, n_features), optional
-        Features, if `fit` used them.
+        Features, if the model uses them.
     path : path-like, default="report.html"
-        File to write.
+        HTML file to write.
     title : str, optional
         Title of the page.
     examples : sequence of str, optional
-        Text to show for each row, such as a file name. By default the row's number.
+        Text to show for each row, such as a file name. By default the number of the row.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
     Returns
     -------
     Path
-        The file.
+        Path of the file.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def report(
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """Return the file to write; raise if it is a folder, or a file that may not be replaced."""
+    """Return the path of a file to write; raise if it is a folder, or must not be replaced."""
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{str(path)!r} is a folder; name a file in it, such as report.html")

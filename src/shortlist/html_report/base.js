@@ -1,10 +1,10 @@
-// Shared by the other scripts: the data, the current selection, and how values are formatted.
+// Used by the other scripts: the data, the current selection, and the format of values.
 // All numbers were computed when the page was written; the scripts only look them up.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const slider = byId("target");
-let printing = false; // While printing, charts have the width of the paper.
+let printing = false; // Charts are drawn for the width of the paper while the page is printed.
 const state = { target: data.start, method: data.main, all: false };
 
 const percent = (share, digits) => `${(100 * share).toFixed(digits)}%`;
@@ -22,13 +22,13 @@ function make(tag, attributes, ...children) {
   return node;
 }
 
-// Show a value as text, and keep all of its digits in an attribute.
+// Show a value as text, and store all of its digits in an attribute.
 function show(id, value, text) {
   byId(id).textContent = text;
   byId(id).dataset.value = String(value);
 }
 
-// The dash pattern of a line: colours repeat after eight methods.
+// The dash pattern of a line. Colours repeat after eight methods, dash patterns after 24.
 const dash = (i) => Math.floor(i / 8) % 3;
 
 const pointOf = (method, target) => {

@@ -1,6 +1,6 @@
-// Charts: the curves of all methods, and the set sizes of the selected one.
+// Charts: the curves of all methods, and the set sizes of the selected method.
 
-// Curves: the axes are log(mean size) and -log10(1 - accuracy)
+// Curves. The axes are log(mean size) and -log10(1 - accuracy).
 
 const CAP = 3.3;
 const nines = (a) => Math.min(CAP, -Math.log10(Math.max(1 - a, 1e-9)));
@@ -12,7 +12,7 @@ function drawCurves() {
   const box = byId("curves");
   const wide = printing ? 440 : Math.max(box.clientWidth, 260);
   const high = Math.round(Math.min(430, Math.max(300, wide * 0.62)));
-  const pad = { left: 52, right: 14, top: 10, bottom: 42 };
+  const pad = { left: 64, right: 14, top: 10, bottom: 42 };
   const lowest = Math.max(
     data.accuracies[0],
     Math.min(...data.methods.map((m) => m.curve[1][0])) - 0.01
@@ -92,6 +92,8 @@ function drawAxes(root, { x, y, wide, high, pad, lowest, from, to }) {
   root.append(
     make("text", { x: (pad.left + wide) / 2, y: high - 6, class: "tick middle" },
       "mean set size"),
+    make("text", { x: -(pad.top + bottom) / 2, y: 12, class: "tick middle",
+      transform: "rotate(-90)" }, "accuracy"),
     make("line", { x1: pad.left, x2: wide - pad.right, y1: bottom, y2: bottom, class: "axis" })
   );
 }
@@ -123,7 +125,7 @@ function drawLine(root, i, x, y, right, bottom) {
     above = nines(a) >= CAP;
   };
   for (let k = 0; k < sizes.length; k++) {
-    // Curves are linear in size and accuracy between points, but not on these axes.
+    // Between two points, a curve is linear in size and accuracy, but not on these axes.
     const across = k && x(sizes[k]) - x(sizes[k - 1]);
     const far = Math.hypot(across, k && y(accuracies[k]) - y(accuracies[k - 1]));
     for (let part = 8 / far; part < 1; part += 8 / far)
@@ -143,7 +145,7 @@ function drawLine(root, i, x, y, right, bottom) {
   );
 }
 
-// Sizes
+// Set sizes
 
 const binName = ([low, high]) => (low === high ? count(low) : `${count(low)}–${count(high)}`);
 
@@ -154,7 +156,7 @@ function drawSizes(point) {
   const pad = { left: 8, right: 8, top: 22, bottom: 42 };
   const root = make("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img" });
   if (!point) {
-    box.replaceChildren(make("p", { class: "none" }, "No sets to show."));
+    box.replaceChildren(make("p", { class: "none" }, "The sets are not known."));
     return;
   }
   const shares = point.counts.map((n) => n / data.nTest);

@@ -1,4 +1,4 @@
-"""Hard classes, and groups of classes that are confused with each other."""
+"""Classes with large sets, and groups of classes that are confused with each other."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shortlist._utils.arrays import to_tensor
 from shortlist.sets import PredictionSets
 
 MAX_CLASSES = 1000
-"""Groups are searched among at most this many classes, those that share sets most often."""
+"""Maximum number of classes to group: those that share sets with others most often."""
 MIN_SHARE = 0.02
-"""Classes that share a smaller fraction of their sets than this are not called confused."""
+"""Minimum fraction of shared sets for classes to be called confused."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class HardClass:
     n_rows : int
         Number of its rows.
     first_accuracy : float
-        Fraction of its rows whose first label is right.
+        Fraction of its rows whose first label is the true label.
     accuracy : float
-        Fraction of its rows whose set contains it.
+        Fraction of its rows whose set contains the true label.
     mean_size : float
-        Mean size of its rows' sets.
+        Mean size of the sets of its rows.
     """
 
     label: int
@@ -53,10 +53,11 @@ class ConfusedGroup:
     labels : tuple of int
         Indices of the classes.
     share : float
-        How often a row of one of two classes has a set with the other, on average over all pairs.
+        Fraction of the rows of two classes whose set contains the other class, on average over all
+        pairs.
     mistake : tuple of int or None
-        The most frequent mistake inside the group: the right label, the first label of the set,
-        and the number of rows.
+        The most frequent mistake inside the group: the true label, the first label of the set, and
+        the number of rows.
     """
 
     labels: tuple[int, ...]
@@ -88,13 +89,13 @@ def hardest_classes(sets: PredictionSets, index: NDArray[np.int64], most: int) -
     contained = to_tensor(sets.contains(sets.classes[index]), "hits").cpu().numpy()
     rows = np.bincount(index, minlength=n)
     labels = np.bincount(index, weights=sizes, minlength=n)
-    right = np.bincount(index[first_labels(sets) == index], minlength=n)
+    first = np.bincount(index[first_labels(sets) == index], minlength=n)
     hits = np.bincount(index[contained], minlength=n)
     present = np.flatnonzero(rows)
     mean_sizes, accuracies = labels[present] / rows[present], hits[present] / rows[present]
     order = present[np.lexsort((present, accuracies, -mean_sizes))]
     return [
-        HardClass(int(k), int(rows[k]), *(float(v[k] / rows[k]) for v in (right, hits, labels)))
+        HardClass(int(k), int(rows[k]), *(float(n[k] / rows[k]) for n in (first, hits, labels)))
         for k in order[:most]
     ]
 
@@ -102,12 +103,12 @@ def hardest_classes(sets: PredictionSets, index: NDArray[np.int64], most: int) -
 def confused_groups(
     sets: PredictionSets, index: NDArray[np.int64], most: int
 ) -> list[ConfusedGroup]:
-    """Return groups of classes that share sets, those that share most first.
+    """Return groups of classes that share sets, in decreasing order of the share.
 
-    Two classes share the fraction of their rows whose set contains the other class. Classes are
-    clustered by average linkage on these fractions. The tree is cut, at the first such place,
-    where it has the largest number of groups of at least two classes. Groups that share less than
-    `MIN_SHARE` of their sets are left out.
+    The share of two classes is the fraction of their rows whose set contains the other class.
+    Classes are clustered by average linkage on these shares. The tree is cut where it first has
+    the largest number of groups of at least two classes. Groups with a share below `MIN_SHARE` are
+    left out.
 
     Examples
     --------
@@ -142,13 +143,12 @@ def confused_groups(
 
 
 def _clusters(tree: NDArray[np.float64]) -> list[list[int]]:
-    """Return the clusters of two or more classes, from the cut with the most of them."""
-    # The number of clusters of two or more after each merge: one more if two single classes
-    # merge, one less if two groups do.
+    """Cut a tree where it has most clusters of two or more classes, and return these."""
+    # A merge of two single classes adds a cluster, and a merge of two clusters removes one.
     singles = (tree[:, :2] <= len(tree)).sum(axis=1)
     count = np.cumsum(np.select([singles == 2, singles == 1], [1, 0], -1))
     merges = int(count.argmax()) + 1
-    # Heights of the tree may tie, so it is cut by the number of merges.
+    # The tree is cut by the number of merges, because several merges can have the same height.
     ranked = tree.copy()
     ranked[:, 2] = np.arange(1, len(tree) + 1)
     member = fcluster(ranked, merges + 0.5, "distance")
@@ -159,19 +159,19 @@ def _clusters(tree: NDArray[np.float64]) -> list[list[int]]:
 def _shared(
     sets: PredictionSets, index: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return a matrix of how often two classes share a set, and which classes its rows are."""
+    """Return a matrix with the share of each pair of classes, and the classes of its rows."""
     n = sets.n_classes
     sizes = to_tensor(sets.sizes, "sizes").cpu().numpy()
     flat = to_tensor(sets.indices, "labels").cpu().numpy().astype(np.int64)
     codes, counts = np.unique(np.repeat(index, sizes) * n + flat, return_counts=True)
-    right, other = np.divmod(codes, n)
-    differ = right != other
-    right, other, counts = right[differ], other[differ], counts[differ]
-    often = np.bincount(right, counts, minlength=n) + np.bincount(other, counts, minlength=n)
-    labels = np.sort(np.argsort(-often, kind="stable")[: min(int((often > 0).sum()), MAX_CLASSES)])
+    true, other = np.divmod(codes, n)
+    differ = true != other
+    true, other, counts = true[differ], other[differ], counts[differ]
+    total = np.bincount(true, counts, minlength=n) + np.bincount(other, counts, minlength=n)
+    labels = np.sort(np.argsort(-total, kind="stable")[: min(int((total > 0).sum()), MAX_CLASSES)])
     place = np.full(n, -1)
     place[labels] = np.arange(len(labels))
-    a, b = place[right], place[other]
+    a, b = place[true], place[other]
     inside = (a >= 0) & (b >= 0)
     shared = np.zeros((len(labels), len(labels)))
     np.add.at(shared, (a[inside], b[inside]), counts[inside])

@@ -1,4 +1,4 @@
-"""The content of a report: numbers and names, computed from a comparison. Contains no HTML."""
+"""The content of a report: numbers and names that are computed from a comparison, without HTML."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ from shortlist.html_report.operating_points import TARGETS, OperatingPoints, ope
 from shortlist.sets import PredictionSets
 
 MAX_CLASSES = 200
-"""Maximum number of classes, the hardest ones, whose accuracy is shown. The others share one."""
+"""Maximum number of classes whose accuracy is shown; all others are shown together."""
 HARDEST, GROUPS = 12, 8
 
 
 @dataclass(frozen=True)
 class Content:
-    """Everything in a report but the sentences.
+    """All numbers and names in a report.
 
     Attributes
     ----------
     comparison : Comparison
-        What the report is about.
+        Comparison to report.
     accuracies : list of float
         Accuracies of the slider.
     start, main : int
-        Index of the accuracy and of the method that are shown first.
+        Indices of the accuracy and of the method that are selected at first.
     n_test : int
         Number of test rows.
     first_accuracy : float
-        Fraction of test rows whose highest score is that of the right label.
+        Fraction of test rows whose highest score is that of the true label.
     names : list of str
         Names of all classes.
     classes : list of int
         Classes whose accuracy is shown, hardest first.
     class_rows : list of int
-        Number of test rows of each of them, and last of all other classes.
+        Number of test rows of each of these classes, followed by that of all other classes.
     bins : list of (int, int)
-        Smallest and largest size of each bar.
+        Smallest and largest set size of each bar.
     methods : list of Method
         All methods.
     examples : list of (str, int)
-        Name and label of each example row.
+        Name and true label of each example row.
     hardest : list of HardClass
         Classes with the largest sets.
     groups : list of ConfusedGroup
@@ -97,7 +97,7 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
     main = names[names.index(MAIN_METHOD) if MAIN_METHOD in names else 0]
     ranking, y, _ = comparison._fitted[main].test
     index = ranking.classes.encode(y, rows=len(ranking)).numpy()
-    # Wrong names raise before anything is computed.
+    # Invalid names raise before anything is computed.
     example_names(examples, [], len(ranking), comparison.test_index)
     points = {name: operating_points(one, accuracies) for name, one in comparison._fitted.items()}
     sets = _sets(comparison._fitted[main], points[main], accuracies, start)
@@ -135,7 +135,7 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
 def _sets(
     fitted: FittedMethod, points: OperatingPoints, accuracies: list[float], at: int
 ) -> PredictionSets | None:
-    """Return the sets of all test rows at one accuracy, if they are known."""
+    """Return the sets of all test rows at one accuracy; None if they are not known."""
     ranking, _, x = fitted.test
     model = fitted.model(accuracies[at])
     if points.guaranteed[at]:
@@ -151,7 +151,8 @@ def _shown_classes(
 ) -> tuple[list[int], list[int]]:
     """Return the classes that are missed most often, and the number of rows of each.
 
-    All methods and accuracies count. The last number of rows is that of all other classes.
+    Misses are counted over all methods and accuracies. The last number of rows is that of all
+    other classes.
     """
     rows = np.bincount(index, minlength=n)
     missed = np.zeros(n)
@@ -166,14 +167,14 @@ def _shown_classes(
 def _class_codes(
     index: NDArray[np.int64], classes: list[int], n: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return each row's place among the classes shown, and the number of places."""
+    """Return the place of each row's class among the shown classes, and the number of places."""
     place = np.full(n, len(classes))
     place[classes] = np.arange(len(classes))
     return place[index], len(classes) + 1
 
 
 def _bins(points: dict[str, OperatingPoints]) -> list[tuple[int, int]]:
-    """Return the bins of all sizes that occur."""
+    """Return bins for all set sizes that occur."""
     bins = size_bins(max(int(one.sizes.max()) for one in points.values()))
     some_empty = any((one.sizes[:, one.known] == 0).any() for one in points.values())
     return [(0, 0), *bins] if some_empty else bins

@@ -20,25 +20,25 @@ from shortlist.sets import PredictionSets
 EXAMPLES = 12
 """Maximum number of example rows."""
 EXAMPLE_LABELS = 30
-"""Maximum number of labels that are shown of a set."""
+"""Maximum number of labels of a set that are shown."""
 
 
 def example_rows(
     hits: NDArray[np.bool_], sizes: NDArray[np.integer], first: NDArray[np.bool_]
 ) -> list[int]:
-    """Return rows of every kind.
+    """Choose rows of every kind.
 
-    These are correct sets of one label, correct sets whose first label is wrong, wrong sets, and
-    the largest sets.
+    The kinds are: sets of one label that is the true label; larger sets that contain the true label
+    but not as their first label; sets that miss the true label; and the largest sets.
 
     Parameters
     ----------
     hits : array of shape (n_rows,)
-        Whether each set contains the label.
+        Whether each set contains the true label.
     sizes : array of shape (n_rows,)
         Sizes of the sets.
     first : array of shape (n_rows,)
-        Whether the first label is right.
+        Whether the first label of each ranking is the true label.
 
     Returns
     -------
@@ -60,8 +60,8 @@ def example_rows(
     for kind, most in kinds:
         rows = np.flatnonzero(kind)
         if len(rows):
-            picked = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
-            chosen += rows[picked].tolist()
+            at = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
+            chosen += rows[at].tolist()
     largest = np.argsort(-sizes, kind="stable").tolist()
     chosen += [row for row in largest if row not in set(chosen)][: EXAMPLES - len(chosen)]
     return chosen if len(chosen) < EXAMPLES else sorted(chosen[:EXAMPLES], key=lambda r: sizes[r])
@@ -75,14 +75,14 @@ def example_names(
     if given is None:
         return [f"row {where[row]:,}" for row in rows]
     if isinstance(given, str):
-        raise ValueError(f"examples must be a text for each row; got one string, {given[:40]!r}")
+        raise ValueError(f"examples must be a sequence of texts; got one string, {given[:40]!r}")
     if len(given) == n_rows:
         return [str(given[row]) for row in rows]
     if numbers is not None and len(given) > int(numbers.max()):
         return [str(given[int(numbers[row])]) for row in rows]
     raise ValueError(
         f"examples has {len(given):,} entries, but there are {n_rows:,} test rows; give one for "
-        "each" + ("" if numbers is None else ", or one for each row that compare was given")
+        "each" + ("" if numbers is None else ", or one for each row that was passed to compare")
     )
 
 
@@ -93,9 +93,9 @@ class ExampleSets:
     Attributes
     ----------
     order : list of list of int or None
-        Labels of each row, best first, if sets are prefixes. A set is the first few of them.
+        Ranked labels of each row, best first, if sets are prefixes of the ranking.
     sets : list or None
-        Sets at each accuracy, otherwise; None at accuracies whose sets are not known.
+        Otherwise, the sets at each accuracy; None at accuracies whose sets are not known.
     """
 
     order: list[list[int]] | None = None
@@ -111,7 +111,7 @@ def example_sets(
     if model.sets_are_prefixes:
         return ExampleSets(order=_label_order(model, part))
     sets: list[list[list[int]] | None] = []
-    with warnings.catch_warnings():  # A warning would be repeated for each accuracy.
+    with warnings.catch_warnings():  # Warnings would be repeated for each accuracy.
         warnings.simplefilter("ignore", UserWarning)
         for accuracy, guaranteed in zip(accuracies, points.guaranteed, strict=True):
             model = fitted.model(accuracy)
@@ -123,7 +123,7 @@ def example_sets(
 
 
 def sets_of_sizes(model: SetPredictor, rows: LabelledRows, sizes: Tensor) -> PredictionSets | None:
-    """Return the sets of these sizes; None if sets are not prefixes."""
+    """Return the sets of the given sizes; None if sets are not prefixes of a ranking."""
     if not model.sets_are_prefixes:
         return None
     flat, lengths = [], []
@@ -138,7 +138,7 @@ def _prefix_rankings(model: SetPredictor, rows: LabelledRows) -> Iterator[tuple[
 
 
 def _label_order(model: SetPredictor, rows: LabelledRows) -> list[list[int]]:
-    """Return the labels of each row, best first, as many as are shown."""
+    """Return the ranked labels of each row, up to the number that is shown."""
     order: list[list[int]] = []
     for _, ranked in _prefix_rankings(model, rows):
         labels, _ = ranked.top(min(EXAMPLE_LABELS, ranked.depth))
@@ -147,6 +147,6 @@ def _label_order(model: SetPredictor, rows: LabelledRows) -> list[list[int]]:
 
 
 def _label_indices(sets: PredictionSets) -> list[list[int]]:
-    """Return the labels of each set, as indices, as many as are shown."""
+    """Return the labels of each set as indices, up to the number that is shown."""
     flat, ends = sets._flat.tolist(), sets._ends.tolist()
     return [flat[a : min(b, a + EXAMPLE_LABELS)] for a, b in zip([0, *ends], ends, strict=False)]

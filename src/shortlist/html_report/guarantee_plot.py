@@ -1,4 +1,4 @@
-"""A plot of measured against guaranteed accuracy."""
+"""Plot the measured accuracy against the guaranteed accuracy."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIMITS = (0.025, 0.975)
+"""Quantiles of the accuracy between which the shaded area lies."""
 
 
 def plot_guarantee(
@@ -35,29 +36,30 @@ def plot_guarantee(
 ) -> Axes:
     """Plot the accuracy on labelled rows against the guaranteed accuracy.
 
-    A shaded area shows where the measured accuracy lies in 95% of all draws of calibration and
-    test rows if the guarantee is tight. Points above it mean that sets are larger than needed:
-    at low accuracies because no set is empty, or because scores tie.
+    If the guarantee is tight, the measured accuracy lies in the shaded area for 95% of all draws of
+    calibration and test rows. Points above the area mean that sets are larger than necessary, at
+    low accuracies because no set is empty, or because scores tie.
 
     Parameters
     ----------
     model : SetPredictor
-        A fitted and calibrated model.
+        Fitted and calibrated model.
     scores : array-like of shape (n_rows, n_classes) or Ranking
         Scores of rows that are used neither to fit nor to calibrate.
     y : array-like of shape (n_rows,)
-        Labels.
+        True labels.
     features : array-like of shape (n_rows, n_features), optional
-        Features, if `fit` used them.
+        Features, if the model uses them.
     accuracies : sequence of float, optional
-        Accuracies to guarantee. By default from 0.5 to 0.999, denser near 1. Accuracies that
-        cannot be guaranteed are left out.
+        Accuracies to guarantee. By default values from 0.5 to 0.999, denser near 1. Accuracies
+        that cannot be guaranteed are left out.
     ax : matplotlib.axes.Axes, optional
-        Where to plot. New axes by default.
+        Axes to plot on. By default new ones.
 
     Returns
     -------
     matplotlib.axes.Axes
+        The axes.
 
     Raises
     ------
@@ -80,7 +82,7 @@ def plot_guarantee(
     if not model.is_calibrated:
         raise ValueError(
             f"this {type(model).__name__} is not calibrated and guarantees no accuracy; call "
-            "calibrate(scores, y) first, with rows that fit did not see"
+            "calibrate(scores, y) first, with rows that were not used to fit"
         )
     outcomes = model.evaluate(*rows, accuracies=asked)
     reached = [(a, one) for a, one in zip(asked, outcomes, strict=True) if one is not None]
@@ -108,7 +110,7 @@ def plot_guarantee(
 def expected_limits(
     guarantee: Guarantee, accuracies: NDArray[np.float64], n_rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return limits between which the accuracy on new rows lies in 95% of all draws.
+    """Return limits between which the measured accuracy lies in 95% of all draws.
 
     With n calibration rows and the r-th lowest level as threshold, the accuracy on all new rows
     has the distribution Beta(n + 1 - r, r) if no levels tie, and the number of hits among some of

@@ -14,23 +14,25 @@ from shortlist.html_report.examples import ExampleSets, example_sets
 from shortlist.html_report.operating_points import OperatingPoints, typical_guarantee
 
 CURVE_POINTS = 150
+"""Approximate maximum number of points of a plotted curve."""
 RESAMPLES = 200
+"""Number of bootstrap samples for the confidence bands."""
 SINGLE_BINS = 16
-"""Maximum number of sizes that each have a bar of their own."""
+"""Maximum number of set sizes that have one bar each; more sizes are binned."""
 MAX_NAME = 80
-"""Maximum length of a name."""
+"""Maximum length of a name; longer names are shortened."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The sets of the test rows at one operating point, in whole numbers.
+    """Counts of the sets of the test rows at one operating point.
 
     Attributes
     ----------
     guaranteed : bool
         Whether an accuracy is guaranteed for these sets.
     hits : int
-        Number of rows whose set contains the right label.
+        Number of rows whose set contains the true label.
     labels : int
         Number of labels in all sets together.
     largest : int
@@ -38,12 +40,12 @@ class Point:
     counts : tuple of int
         Number of sets in each bin of sizes.
     missed : tuple of int
-        Number of rows whose set misses the right label, for each class that is shown, and last for
+        Number of rows whose set misses the true label: for each class that is shown, followed by
         all other classes.
     sizes, contained : tuple of int
-        Sizes of the sets of the example rows, and 1 where the set contains the right label.
+        Sizes of the sets of the example rows, and 1 where the set contains the true label.
     sets : tuple or None
-        Labels of the sets of the example rows, if these are not prefixes.
+        Labels of the sets of the example rows, if these are not prefixes of a ranking.
     """
 
     guaranteed: bool
@@ -66,18 +68,18 @@ class Method:
     name : str
         Name of the method.
     guarantee : Guarantee
-        Its guarantee at one of the accuracies; false if it guarantees nothing.
+        Its guarantee at one of the accuracies, which is falsy if there is none.
     curve : tuple of lists
         Mean sizes and accuracies to plot.
     size, low, high : list of float
-        Mean size at which the curve reaches each accuracy, and the confidence band around it; NaN
-        where there is none.
+        Mean size at which the curve reaches each accuracy, and the limits of its confidence band;
+        NaN where the curve does not reach the accuracy.
     at : list of int
-        Index into `points` for each accuracy; -1 if there is none.
+        Index into `points` for each accuracy; -1 if there is no point.
     points : list of Point
         The distinct operating points.
     order : list of list of int or None
-        Labels of the example rows, best first, if sets are prefixes.
+        Ranked labels of the example rows, best first, if sets are prefixes of the ranking.
     """
 
     name: str
@@ -93,14 +95,26 @@ class Method:
 
 @dataclass(frozen=True)
 class Layout:
-    """What all methods of a report share."""
+    """What all methods of a report have in common.
+
+    Attributes
+    ----------
+    accuracies : list of float
+        Accuracies of the slider.
+    bins : list of (int, int)
+        Smallest and largest set size of each bar.
+    examples : list of int
+        Numbers of the example rows.
+    class_codes : array of shape (n_rows,)
+        Place of each row's class among the classes shown; the last place is for all others.
+    n_codes : int
+        Number of places.
+    """
 
     accuracies: list[float]
     bins: list[tuple[int, int]]
     examples: list[int]
-    """Numbers of the example rows."""
     class_codes: NDArray[np.int64]
-    """Place of each row's class among the classes shown; the last place for all others."""
     n_codes: int
 
 
@@ -128,7 +142,7 @@ def method_content(
 def _distinct_points(
     points: OperatingPoints, sets: ExampleSets, layout: Layout
 ) -> tuple[list[int], list[Point]]:
-    """Return the index of each accuracy's point, and the points that differ."""
+    """Return the index of the point of each accuracy, and the distinct points."""
     at = []
     seen: dict[tuple[bool, bytes, bytes], int] = {}
     distinct: list[Point] = []
@@ -169,7 +183,7 @@ def _point(
 
 
 def size_bins(largest: int) -> list[tuple[int, int]]:
-    """Return bins of set sizes: one for each size, or growing ones if there are many sizes.
+    """Return bins of set sizes: one for each size, or bins of growing width for many sizes.
 
     Examples
     --------
@@ -208,9 +222,9 @@ def _curve_to_plot(
 ) -> tuple[list[float], list[float]]:
     """Return mean sizes and accuracies to plot.
 
-    For one model they are points of its envelope, evenly spread where accuracies are high. For
-    several models they begin with the first point of the first one, and continue with the size at
-    each accuracy on the curve of the model that is used for it.
+    For one model, these are points of its envelope, spaced evenly on the axis of the chart. If
+    several models were tuned, they are the first point of the first model's envelope, followed by
+    the size at each accuracy on the curve of the model that is used for this accuracy.
     """
     best = fitted.curve(accuracies[0]).envelope()
     accuracy, size = best.accuracy, best.mean_size
@@ -229,16 +243,16 @@ def _curve_to_plot(
 
 
 def printable(name: str) -> str:
-    r"""Return a name in one line of bounded length, without control characters.
+    r"""Return a name on one line, with limited length and without control characters.
 
     Examples
     --------
     >>> printable("a\x00b\n\tc"), len(printable("x" * 1000)), printable("\ud800")
     ('a b c', 80, '(no name)')
     """
-    # The two joiners are not printable, but scripts and emoji need them.
+    # The two joiners are not printable, but some scripts and emoji need them.
     clean = "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in name)
     clean = " ".join(clean.split())
-    if len(clean) > MAX_NAME:  # Names often differ at their end.
+    if len(clean) > MAX_NAME:  # The end is kept, because long names often differ there.
         clean = f"{clean[: MAX_NAME - 31]}…{clean[-30:]}"
     return clean or "(no name)"

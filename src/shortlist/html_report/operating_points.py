@@ -1,4 +1,4 @@
-"""The sets of a method at many accuracies: guaranteed ones, or else those on its curve."""
+"""The sets of a method at many accuracies: with a guarantee if possible, or on its curve."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shortlist.predictors.base import Outcomes
 
 
 def _targets() -> tuple[float, ...]:
-    """Return accuracies from 0.5 to 0.999, denser near 1, each with few decimals."""
+    """Return accuracies from 0.5 to 0.999 with three decimals, denser near 1."""
     steps = ((500, 800, 20), (800, 900, 5), (900, 980, 2), (980, 1000, 1))
     return tuple(k / 1000 for a, b, step in steps for k in range(a, b, step))
 
 
 TARGETS = _targets()
-"""Accuracies that the slider offers."""
+"""Accuracies of the slider."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class OperatingPoints:
     Attributes
     ----------
     hits, sizes : array of shape (n_rows, n_accuracies)
-        Whether each row's set contains its label, and how many labels it contains.
+        Whether the set of each row contains the true label, and its size.
     guaranteed : array of shape (n_accuracies,)
-        Whether the accuracy is guaranteed for these sets. If not, they are the smallest sets of
-        the curve that reach the accuracy on the test rows.
+        Whether the accuracy is guaranteed. If not, the sets are the smallest ones on the curve
+        that reach the accuracy on the test rows.
     known : array of shape (n_accuracies,)
-        Whether there are any sets. A curve may not reach the accuracy, or may not have kept what
-        each row contributes to it.
+        Whether the sets are known. They are not if the curve does not reach the accuracy, or does
+        not contain the values of each row.
     """
 
     hits: NDArray[np.bool_]
@@ -69,7 +69,7 @@ def operating_points(fitted: FittedMethod, accuracies: Sequence[float]) -> Opera
 def _models_in_use(
     fitted: FittedMethod, accuracies: Sequence[float]
 ) -> list[tuple[SetPredictor, list[int]]]:
-    """Return each model, and which of the accuracies it is used for."""
+    """Return each model, and the indices of the accuracies that it is used for."""
     parts: dict[int, tuple[SetPredictor, list[int]]] = {}
     for i, accuracy in enumerate(accuracies):
         model = fitted.model(accuracy)
@@ -78,7 +78,7 @@ def _models_in_use(
 
 
 def _on_curve(curve: Frontier, accuracy: float) -> Outcomes | None:
-    """Return the smallest sets of the curve that reach an accuracy on its own rows."""
+    """Return the smallest sets on a curve that reach an accuracy; None if there are none."""
     best = np.flatnonzero(curve.accuracy >= accuracy)
     if curve.rows is None or not len(best):
         return None

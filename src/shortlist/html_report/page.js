@@ -1,4 +1,4 @@
-// Parts of the page that follow the slider: numbers, methods, classes and examples.
+// The parts of the page that depend on the slider: numbers, methods, classes and examples.
 
 // Numbers
 
@@ -11,8 +11,8 @@ function showNumbers(method, point) {
     byId("error").textContent = "";
     const reached = method.size[state.target] !== null;
     byId("statement").textContent = reached
-      ? `${asked} is not guaranteed. For this many test rows, only the mean size that reaches ` +
-        "this accuracy is known, not the sets."
+      ? `${asked} is not guaranteed. The sets are not stored for this many test rows; only the ` +
+        "mean size that reaches this accuracy is known."
       : `The sets of ${method.name} do not reach ${asked} on the test rows.`;
     const what = reached ? "not guaranteed" : "not reached";
     slider.setAttribute("aria-valuetext", `${asked}: ${what}`);
@@ -34,13 +34,13 @@ function showNumbers(method, point) {
   );
   const rows = plural(data.nTest, "test row");
   byId("statement").textContent = point.guaranteed
-    ? `${asked} is guaranteed ${method.guarantee}. The sets contain the right label for ` +
+    ? `${asked} is guaranteed ${method.guarantee}. The sets contain the true label for ` +
       `${percent(accuracy, 2)} of the ${rows}.`
     : (method.guarantee
         ? `${asked} cannot be guaranteed: there are too few calibration rows, or the largest ` +
-          "sets miss too many labels. "
+          "sets miss too many true labels. "
         : `${method.name} has no guarantee. `) +
-      `Shown are its smallest sets that reach ${asked} on the ${rows}.`;
+      `This page shows its smallest sets that reach ${asked} on the ${rows}.`;
 }
 
 // Methods
@@ -138,10 +138,9 @@ function showClasses(point) {
 
 function showExamples(method, point) {
   const cards = data.examples.map(([name, label], e) => {
-    const right = data.names[label];
     const head = make("h3", {}, make("bdi", {}, name));
     const known = point && (point.sets || method.order);
-    if (!known) return make("li", {}, head, make("p", { class: "none" }, "No set to show."));
+    if (!known) return make("li", {}, head, make("p", { class: "none" }, "The set is not known."));
     const size = point.sizes[e];
     const labels = point.sets ? point.sets[e] : method.order[e].slice(0, size);
     const chips = labels.map((k) =>
@@ -151,9 +150,9 @@ function showExamples(method, point) {
     );
     if (size > labels.length)
       chips.push(make("li", { class: "rest" }, `and ${count(size - labels.length)} more`));
-    const truth = make("p", {}, "right label: ", make("bdi", {}, right));
+    const truth = make("p", {}, "true label: ", make("bdi", {}, data.names[label]));
     if (!point.contained[e]) truth.append(make("strong", { class: "miss" }, " ✗ not in the set"));
-    else if (!labels.includes(label)) truth.append(" ✓ further down");
+    else if (!labels.includes(label)) truth.append(" ✓ in the set, not shown");
     return make(
       "li",
       { "data-size": size },

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page."""
+"""Render the content of a report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shortlist.html_report.prose import (
 )
 
 COLUMNS = ("accuracy", "mean size", "violation", "worst class", "one label", "fit", "predict")
-"""Columns of the table after the mean sizes: five about guaranteed sets, two of seconds."""
+"""Columns of the table after the mean sizes: five for guaranteed sets, two for run times."""
 
 
 def page(content: Content, title: str) -> str:
@@ -40,7 +40,7 @@ def page(content: Content, title: str) -> str:
         "data": embed_json(_data(content)),
         "script": "\n".join(map(_file, ("base.js", "charts.js", "page.js"))),
     }
-    # In one pass, so that a name such as "{{data}}" is not replaced.
+    # All places are filled in one pass, so that "{{data}}" in a name is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
 
 
@@ -63,7 +63,7 @@ def embed_json(data: object) -> str:
 
 
 def _data(content: Content) -> dict[str, object]:
-    """Return the data that the script uses."""
+    """Return the data for the scripts."""
     used = sorted(_used_labels(content))
     place = {label: k for k, label in enumerate(used)}
     others = len(content.names) - len(content.classes)
@@ -84,7 +84,7 @@ def _data(content: Content) -> dict[str, object]:
 
 
 def _used_labels(content: Content) -> set[int]:
-    """Return the labels whose names the script needs."""
+    """Return the labels whose names the scripts need."""
     used = {*content.classes, *(label for _, label in content.examples)}
     for method in content.methods:
         for order in method.order or []:
@@ -123,34 +123,41 @@ def _or_null(value: float, digits: int = 17) -> float | None:
     return None if math.isnan(value) else float(f"{value:.{digits}g}")
 
 
-# Tables and text
+# Tables and sentences
 
 
 def _scrolling(table: Iterable[str], name: str) -> Iterator[str]:
-    """Yield a table that scrolls by itself if it is wider than the screen."""
+    """Yield a table that scrolls horizontally if it is wider than the screen."""
     yield f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0"><table>'
     yield from table
     yield "</table></div>"
 
 
 def _table(content: Content) -> Iterator[str]:
-    """Yield the table of the comparison, with a sentence before and after it."""
+    """Yield the table of the comparison, and the definitions of its columns."""
     accuracy = content.comparison.main_accuracy
-    yield "<p>Mean set size at equal accuracy on the test rows, followed by the sets for which "
-    yield f"{percent(accuracy)} is guaranteed.</p>"
+    yield "<p>The first columns show the mean set size at equal accuracy on the test rows. The "
+    yield f"next columns describe the sets for which {percent(accuracy)} is guaranteed.</p>"
     yield from _scrolling([*_table_head(content), *_table_body(content)], "Comparison of methods")
     error = 100 * math.sqrt(accuracy * (1 - accuracy) / content.n_test)
-    yield (
-        '<p class="soft">accuracy: fraction of the test rows whose set contains the right label '
-        f"(standard error about {error:.2g} percentage points). violation: largest gap to the "
-        "requested accuracy among sets of similar size. worst class: lowest accuracy of a class. "
-        "one label: fraction of sets with a single label. A dash means that the value is not "
-        "available.</p>"
-    )
+    definitions = {
+        "accuracy": "fraction of the test rows whose set contains the true label (standard error "
+        f"about {error:.2g} percentage points)",
+        "violation": "largest difference between the requested accuracy and the accuracy of sets "
+        "of similar size",
+        "worst class": "lowest accuracy of a class",
+        "one label": "fraction of the sets that have one label",
+        "fit, predict": "run times in seconds",
+        "–": "the value is not available",
+    }
+    yield '<dl class="terms">'
+    for term, definition in definitions.items():
+        yield f"<div><dt>{term}</dt><dd>{definition}</dd></div>"
+    yield "</dl>"
 
 
 def _group_starts(content: Content) -> set[int]:
-    """Return the columns at which a group of columns begins."""
+    """Return the columns with which a group of columns begins."""
     n_sizes = len(content.comparison.accuracies)
     return {0, n_sizes, n_sizes + 5}
 
@@ -211,7 +218,7 @@ def _share(value: float) -> str:
 
 
 def _whose_sets(content: Content) -> str:
-    """Return which sets hard classes and confused groups are about, as HTML."""
+    """Return which sets the hard classes and the confused groups are computed from, as HTML."""
     method = content.methods[content.main]
     asked = percent(content.accuracies[content.start])
     guaranteed = method.points[method.at[content.start]].guaranteed
@@ -222,10 +229,10 @@ def _whose_sets(content: Content) -> str:
 def _hard_classes(content: Content) -> Iterator[str]:
     """Yield the table of the hardest classes."""
     if not content.hardest:
-        yield "<p>The sets are not known, so hard classes cannot be shown.</p>"
+        yield "<p>Hard classes cannot be shown, because the sets are not known.</p>"
         return
-    yield f"<p>Classes with the largest sets ({_whose_sets(content)}).</p>"
-    heads = ("class", "test rows", "first label right", "accuracy", "mean size")
+    yield f"<p>The classes with the largest mean set size, for {_whose_sets(content)}.</p>"
+    heads = ("class", "test rows", "first label correct", "accuracy", "mean size")
     lines = [f"<thead><tr>{''.join(f'<th scope=col>{h}</th>' for h in heads)}</tr></thead><tbody>"]
     lines += [
         f'<tr><td class="wraps"><bdi>{escape(content.names[one.label])}</bdi></td>'
@@ -244,18 +251,18 @@ def _groups(content: Content) -> Iterator[str]:
         yield "<p>No two classes share more than 2% of their sets.</p>"
         return
     yield "<h3>Classes that are confused with each other</h3>"
-    yield f"<p>Groups of classes that are often in the same set ({_whose_sets(content)}). The "
-    yield "percentage says how often the set of a row contains another class of the group, on "
-    yield 'average over all pairs.</p><ol class="groups">'
+    yield f"<p>Groups of classes that are often in the same set, for {_whose_sets(content)}. The "
+    yield "percentage is the fraction of the rows of two classes whose set contains the other "
+    yield 'class, on average over all pairs of the group.</p><ol class="groups">'
     for group in content.groups:
         names = enumerate_names([f"<bdi>{escape(content.names[k])}</bdi>" for k in group.labels])
         text = f"<strong>{names}</strong> share {100 * group.share:.0f}% of their sets."
         if group.mistake is not None:
-            right, first, times = group.mistake
+            label, first, times = group.mistake
             text += (
-                f" Most frequent mistake: <bdi>{escape(content.names[first])}</bdi> in place of "
-                f"<bdi>{escape(content.names[right])}</bdi>, "
-                f"{'once' if times == 1 else f'{times:,} times'}."
+                f" Most frequent mistake: <bdi>{escape(content.names[first])}</bdi> is the first "
+                f"label of a row of <bdi>{escape(content.names[label])}</bdi> "
+                f"({'once' if times == 1 else f'{times:,} times'})."
             )
         yield f"<li>{text}</li>"
     yield "</ol>"

@@ -1,4 +1,4 @@
-"""The sentences of a report: a summary, what is guaranteed, and what is not."""
+"""The sentences of a report: the summary, and the sections about guarantees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def quote(name: str) -> str:
 
 
 def enumerate_names(names: Sequence[str]) -> str:
-    """Return names as they are enumerated in a sentence.
+    """Return names as an enumeration for a sentence.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def count_test_rows(n: int) -> str:
 
 
 def guarantee_basis(guarantee: Guarantee) -> str:
-    """Return what a guarantee is based on; nothing if there is no guarantee.
+    """Return the confidence and the calibration rows of a guarantee; "" if there is none.
 
     Examples
     --------
@@ -79,11 +79,11 @@ def summary(content: Content) -> list[str]:
     """Return the summary at the top of the page."""
     asked = percent(content.accuracies[content.start])
     sentences = [
-        "A prediction set contains one label if the case is clear, and several if it is not. This "
-        "page shows how large the sets must be to contain the right label as often as you request. "
-        "The fraction of sets that contain the right label is called the accuracy (“coverage” in "
-        "the literature on conformal prediction).",
-        "The classifier’s first label alone is right for "
+        "A prediction set contains one label if the case is clear, and several labels if it is "
+        "not. This page shows how large the sets must be to contain the true label as often as you "
+        "request. The fraction of the sets that contain the true label is called the accuracy "
+        "(“coverage” in the literature on conformal prediction).",
+        "The label with the highest score is the true label for "
         f"{rounded_percent(content.first_accuracy)} of the {count_test_rows(content.n_test)}.",
     ]
     sizes = {m.name: m.size[content.start] for m in content.methods}
@@ -93,13 +93,14 @@ def summary(content: Content) -> list[str]:
     order = sorted(reached, key=reached.__getitem__)
     best = f"{reached[order[0]]:.2f}"
     equal = [name for name in order if f"{reached[name]:.2f}" == best]
-    text = f"To reach an accuracy of {asked}, sets need {best} labels on average with "
+    text = f"At an accuracy of {asked} on the test rows, the mean set size is {best} with "
     text += enumerate_names(equal)
     others = order[len(equal) :]
     if others:
-        text += f", {reached[others[0]]:.2f} with {quote(others[0])}, the next best method"
+        text += " (the smallest sets)"
+        text += f", {reached[others[0]]:.2f} with {quote(others[0])} (the second smallest)"
     if len(others) > 1:
-        text += f", and {reached[others[-1]]:.2f} with {quote(others[-1])}, the last one"
+        text += f", and {reached[others[-1]]:.2f} with {quote(others[-1])} (the largest)"
     return [*sentences, text + "."]
 
 
@@ -120,35 +121,34 @@ def _guaranteed(content: Content, method: Method) -> list[str]:
     guarantee = method.guarantee
     if not guarantee:
         return [
-            "Nothing: there are no calibration rows, or too few of them. All accuracies on this "
-            "page were measured on the test rows."
+            "Nothing is guaranteed: there are no calibration rows, or too few of them. All "
+            "accuracies on this page were measured on the test rows."
         ]
     accuracy = content.accuracies[content.start]
     asked = percent(accuracy)
     which = f" of any {guarantee.conditional_on}" if guarantee.conditional_on else ""
     sentences = [
         f"You choose an accuracy, for example {asked}. The prediction set of a new row{which} then "
-        f"contains the right label with a probability of at least {asked}. This is guaranteed "
-        f"{guarantee_basis(guarantee)}: labelled rows that were used for nothing else."
+        f"contains the true label with a probability of at least {asked}. This is guaranteed "
+        f"{guarantee_basis(guarantee)}, which were used for nothing else."
     ]
     if guarantee.kind == "marginal" and guarantee.conditional_on is None:
         n = guarantee.n_calibration
         deviation = 100 * math.sqrt(accuracy * (1 - accuracy) / (n + 2))
         sentences.append(
             "This probability is over the draw of the new row and of the calibration rows. For "
-            f"these {count_rows(n)}, the accuracy on many new rows may be a little higher or "
-            f"lower, typically by {deviation:.1g} percentage points."
+            f"these {count_rows(n)}, the accuracy on many new rows can be higher or lower, "
+            f"typically by {deviation:.1g} percentage points."
         )
     if guarantee.delta is not None:
         sentences.append(
-            f"The probability of {complement(guarantee.delta):g} refers to the draw of the "
-            "calibration rows: this often, the accuracy on new rows is at least the requested one."
+            f"In a fraction of at least {complement(guarantee.delta):g} of all draws of the "
+            "calibration rows, the accuracy on new rows is at least the requested accuracy."
         )
     sentences.append(
-        "The guarantee requires that new rows are exchangeable with the calibration rows, that is, "
-        "that they come from the same source and are collected in the same way. It requires "
-        "nothing of the classifier: a poor classifier leads to larger sets, not to less accurate "
-        "ones."
+        "The guarantee requires that new rows are exchangeable with the calibration rows: they "
+        "must come from the same source and be collected in the same way. It holds for any "
+        "classifier: a poor classifier leads to larger sets, not to less accurate sets."
     )
     without = [m.name for m in content.methods if not m.guarantee]
     if without:
@@ -168,20 +168,21 @@ def _measured(content: Content, method: Method) -> list[str]:
         share = point.hits / n
         error = math.sqrt(share * (1 - share) / n)
         sentences.append(
-            f"{percent(accuracy)} guaranteed: the sets of {method.name} contain the right label "
+            f"{percent(accuracy)} guaranteed: the sets of {method.name} contain the true label "
             f"for {rounded_percent(share)} of the {count_test_rows(n)} (standard error "
             f"{100 * error:.2g} percentage points), with {point.labels / n:.2f} labels on average"
             f"{_shortfall(share, accuracy, content, method)}."
         )
     if any(point.guaranteed and point.labels == content.n_test for point in method.points):
         sentences.append(
-            "No set is empty. If all sets have one label, their accuracy is that of the first "
-            "label, which may be higher than requested."
+            "No set is empty. If all sets have one label, their accuracy is that of the label with "
+            "the highest score, which can exceed the requested accuracy."
         )
     return [
         *sentences,
-        "The standard error says how far such a number typically is from its expectation by "
-        "chance: in about one case of three by more, in one of twenty by more than twice as much.",
+        "The standard error measures how much such a number varies by chance: it differs from its "
+        "expectation by more than one standard error in about one of three cases, and by more than "
+        "two standard errors in about one of twenty.",
     ]
 
 
@@ -192,45 +193,44 @@ def _shortfall(share: float, accuracy: float, content: Content, method: Method) 
     marginal = method.guarantee.kind == "marginal"
     draws = 1 / content.n_test + (1 / method.guarantee.n_calibration if marginal else 0)
     if share >= accuracy - 2 * math.sqrt(accuracy * (1 - accuracy) * draws):
-        return ". This is a little less than guaranteed, which may be chance with so few rows"
+        return ". This is less than guaranteed, but within the variation of this many rows"
     return (
-        ". This is less than chance explains: check that the test rows are exchangeable with the "
-        "calibration rows"
+        ". This is less than chance explains; check that the test rows come from the same source "
+        "as the calibration rows"
     )
 
 
 def _not_guaranteed(content: Content, any_guarantee: bool) -> list[str]:
     sentences = [
-        "Single rows. The accuracy is a fraction of many rows. It says nothing about the set of "
-        "one row, and the sets of some classes or of some kinds of rows may be less accurate.",
-        "Changed data: another time, place, device or population, or a classifier that was trained "
-        "again. Calibrate again with rows of the new kind.",
-        "The size of the sets. Mean sizes, and the accuracies of classes, were measured on the "
+        "Single rows: the accuracy is a fraction of many rows. It says nothing about the set of "
+        "one row, and the sets of some classes or kinds of rows can be less accurate.",
+        "Changed data: the guarantee does not hold for another time, place, device or population, "
+        "or after the classifier has been trained again. Calibrate again with new rows.",
+        "The size of the sets: mean sizes and the accuracies of classes are measurements on the "
         "test rows.",
     ]
     if len(content.methods) > 1:
         sentences.append(
-            "That the method that looks best on this page is the best one. The best of several "
-            "methods is partly lucky; the shaded bands around the curves show how much chance may "
-            "contribute."
+            "The choice of a method: the method that is best on this page is partly best by "
+            "chance. The shaded bands around the curves show how much chance can contribute."
         )
     return sentences if any_guarantee else sentences[:1] + sentences[2:]
 
 
 def _how_compared(content: Content) -> list[str]:
     sentences = [
-        "“At equal accuracy” means that the threshold of each method is moved until its sets "
-        "contain the right label for exactly that fraction of the test rows, with linear "
-        "interpolation between two points of a curve. This compares methods fairly. It uses the "
-        "labels of the test rows, so it is not a guarantee.",
+        "“At equal accuracy” means that the threshold of each method is adjusted until its sets "
+        "contain the true label for exactly that fraction of the test rows, with linear "
+        "interpolation between two points of the curve. This uses the labels of the test rows, so "
+        "it compares methods fairly, but it is not a guarantee.",
     ]
     fitted = content.comparison._fitted.values()
     tuned = [m.name for m, one in zip(content.methods, fitted, strict=True) if one.is_tuned]
     if tuned:
         accuracies = enumerate_names([percent(a) for a in content.comparison.accuracies])
         sentences.append(
-            f"Tuned separately for {accuracies}: {enumerate_names(tuned)}. The rows for tuning are "
-            "not used for calibration. At other accuracies, the slider and the curve show the "
-            "model that was tuned for the nearest of these."
+            f"Tuned separately for {accuracies}: {enumerate_names(tuned)}. Rows that are used for "
+            "tuning are not used for calibration. At other accuracies, the slider and the curve "
+            "show the model that was tuned for the nearest of these accuracies."
         )
     return sentences

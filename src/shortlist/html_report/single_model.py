@@ -1,4 +1,4 @@
-"""The evaluation of one fitted model on labelled rows, in the form of a comparison."""
+"""Evaluate one fitted model on labelled rows, as a comparison with sets of one size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from shortlist.comparison import (
 from shortlist.families import TopK
 from shortlist.frontier import Frontier
 from shortlist.predictors import FixedSelector, SetPredictor
-from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.ranking import Ranking
 
 REFERENCE = "sets of one size"
@@ -43,16 +42,25 @@ def evaluate_model(
     Parameters
     ----------
     model : SetPredictor
-        The fitted model.
-    scores, y, features
-        Labelled rows that are used neither to fit nor to calibrate.
+        Fitted model.
+    scores : array-like of shape (n_rows, n_classes) or Ranking
+        Scores of rows that are used neither to fit nor to calibrate.
+    y : array-like of shape (n_rows,)
+        True labels.
+    features : array-like of shape (n_rows, n_features), optional
+        Features, if the model uses them.
     accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
         Accuracies to measure at.
 
     Returns
     -------
     Comparison
-        Of the model, and of top-k unless the model's own sets all have one size.
+        The results of the model, and of top-k unless the sets of the model all have one size.
+
+    Raises
+    ------
+    ValueError
+        If the guarantee of the model is conditional on groups.
 
     Examples
     --------
@@ -91,11 +99,11 @@ def labelled_rows(
     y: ArrayLike,
     features: ArrayLike | None,
 ) -> LabelledRows:
-    """Return labelled rows, validated against what the model was fitted with."""
+    """Return labelled rows after their validation by the model."""
     ranking, _ = model._validate_labelled(scores, y)
     x = None
     if features is not None:
-        matched = match_columns(features, feature_names_of(model), "features")
+        matched = match_columns(features, model.feature_names, "features")
         x = as_features(matched, rows=len(ranking))
     return LabelledRows(ranking, label_array(y), x)
 

@@ -24,7 +24,7 @@ from shortlist.predictors import (
     ConformalPredictor,
     FixedSelector,
 )
-from shortlist.predictors.cardinality.fitting import _Members
+from shortlist.predictors.cardinality.fitting import Members
 from shortlist.predictors.classifier import ShortlistClassifier
 from shortlist.predictors.plug_in import PlugInScore
 from shortlist.predictors.shortlister.neighbours import Neighbours
@@ -98,7 +98,7 @@ def _residual(one: Residual) -> None:
     need(dtype == one.standardize.dtype == one.scale.dtype, "Residual mixes types of numbers")
 
 
-def _members(one: _Members) -> None:
+def _members(one: Members) -> None:
     need(len(one.networks) > 0, "Members has no networks")
 
 
@@ -246,13 +246,13 @@ def _choosing(one: CardinalitySelector | CardinalityPath) -> None:
     need(depth <= one._classes.n, f"SelectorInputs looks {depth} labels deep")
     n_in = (inputs.n_features or 0) + (depth + 1 if inputs.inputs != "features" else 0)
     if network is not None:
-        every = list(network.networks) if isinstance(network, _Members) else [network]
+        every = list(network.networks) if isinstance(network, Members) else [network]
         found = [_outputs(each, n_in) for each in every]
         stacked = None if len(found) != 1 else found[0][0]
         members = stacked if stacked is not None else len(found)
         need(members == len(one._weights), f"the network has {members} members")
         need(all(n == len(one.family_) for _, n, _ in found), "the network has other outputs")
-        need(stacked is None or not isinstance(network, _Members), "a member is a stack")
+        need(stacked is None or not isinstance(network, Members), "a member is a stack")
         need(any(True for _ in network.state_dict()), "the network has no weights")
     judged = getattr(one, "_path_calibration", None)
     if judged is not None:
@@ -299,7 +299,7 @@ CHECKS: Mapping[type, Callable[..., None]] = {
     nn.Linear: _linear_layer,
     Stack: _stack,
     Residual: _residual,
-    _Members: _members,
+    Members: _members,
     Conformal: _family,
     DenisHebiri: _family,
     Calibration: _calibration,

@@ -19,9 +19,10 @@ from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist._utils.warnings import warn
 from shortlist.conformal import Conformal, DenisHebiri
-from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import Calibrator
 from shortlist.conformal.path_calibration import PathCalibration
+from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import cost_table
 from shortlist.families import Threshold, TopK
@@ -49,7 +50,7 @@ from shortlist.predictors import (
     PlugInSelector,
     Shortlister,
 )
-from shortlist.predictors.cardinality.fitting import _Members
+from shortlist.predictors.cardinality.fitting import Members
 from shortlist.predictors.cardinality.inputs import SelectorInputs
 from shortlist.predictors.classifier import ShortlistClassifier
 from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
@@ -370,9 +371,9 @@ _KINDS: dict[str, Kind] = {
     "ReLU": Kind(nn.ReLU, lambda m: {}, lambda s: nn.ReLU()),
     "Dropout": Kind(nn.Dropout, _named("p"), lambda s: nn.Dropout(**s)),  # type: ignore[arg-type]
     "Members": Kind(
-        _Members,
+        Members,
         lambda m: {"networks": list(m.networks)},
-        lambda s: _Members(s["networks"]).eval(),  # type: ignore[arg-type]
+        lambda s: Members(s["networks"]).eval(),  # type: ignore[arg-type]
     ),
     **{
         cls.__name__: _plain(cls, "loss", parameter, "reduction", "validate")

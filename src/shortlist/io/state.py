@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from shortlist import losses
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
-from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import CALIBRATORS, Calibrator
 from shortlist.conformal.path_calibration import PathCalibration
+from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
 from shortlist.families import Threshold, TopK
 from shortlist.io.fields import (

@@ -1,1 +1,1 @@
-"""Networks, the training loop, checkpoints, the linear classifier, and temperature scaling."""
+"""Networks, the training loop, checkpoints, the linear classifier and temperature scaling."""

@@ -1,4 +1,4 @@
-"""Draw mini-batches of training examples, which may be larger than memory."""
+"""Mini-batches of training examples, which can be larger than memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shortlist.learning.process_group import current_group
 
 @dataclass(frozen=True)
 class Examples:
-    """Training examples: inputs, targets, and the fold of each row for cross-fitting."""
+    """Training examples: inputs, targets and, for cross-fitting, the fold of each row."""
 
     inputs: tuple[Matrix, ...]
     targets: tuple[Matrix, ...]
@@ -39,37 +39,37 @@ class Examples:
 
     @property
     def device(self) -> torch.device:
-        """Device of the inputs."""
+        """Device of the examples."""
         return self.inputs[0].device
 
     @property
     def row_bytes(self) -> int:
-        """Size of the inputs and targets of a row in bytes."""
+        """Number of bytes of the inputs and targets of one row."""
         return sum(bytes_per_row(x) for x in (*self.inputs, *self.targets))
 
     @property
     def is_windowed(self) -> bool:
-        """Whether the examples are too large to be read in random order."""
+        """Whether the examples are read through windows, because they do not fit in memory."""
         is_lazy = any(isinstance(x, LazyMatrix) for x in (*self.inputs, *self.targets))
         is_large = len(self) * self.row_bytes > out_of_core.MAX_BYTES_IN_MEMORY
         return self.device.type == "cpu" and (is_lazy or is_large)
 
     def window_rows(self, batch_size: int) -> int:
-        """Return the number of rows in a window, a positive multiple of the batch size."""
+        """Return the number of rows in a window, which is a multiple of the batch size."""
         return max(1, out_of_core.WINDOW_BYTES // max(1, self.row_bytes) // batch_size) * batch_size
 
     def shuffle(self, rows: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-        """Return a random order of 0 to rows - 1, split into windows that fit in memory."""
+        """Return a random permutation of 0 to rows - 1, split into windows that fit in memory."""
         if not self.is_windowed:
             return [torch.randperm(rows, generator=generator)]
         chunk = max(1, out_of_core.CHUNK_BYTES // max(1, self.row_bytes))
         return shuffled_windows(rows, chunk, self.window_rows(batch_size), generator)
 
     def load(self, rows: Tensor) -> tuple[Examples, Tensor]:
-        """Return examples in memory that include the rows, and the position of each row in them."""
+        """Return examples in memory that contain the given rows, and the positions of the rows."""
         if not self.is_windowed:
             return self, rows
-        ascending, order = torch.sort(rows)  # The order in which a disk reads fastest.
+        ascending, order = torch.sort(rows)  # Reading in ascending order is fastest.
         return self[ascending], torch.argsort(order)
 
 
@@ -81,18 +81,18 @@ class BatchSampler:
     examples : Examples
         All examples of this process.
     rows : Tensor of int
-        Rows to learn from.
+        Rows that are used for training.
     batch_size : int
-        Rows of a batch in this process.
+        Number of rows in a batch in this process.
     passes : int
-        How often an epoch goes through the rows.
+        Number of passes through the rows in an epoch.
     seed : int
-        Seed of the order.
+        Seed of the order of the rows.
 
     Attributes
     ----------
     loaded : Examples
-        Examples in memory, to which the row indices of the current batch refer.
+        Examples in memory. The row indices of the current batch refer to them.
     """
 
     def __init__(
@@ -103,27 +103,40 @@ class BatchSampler:
         self._prefetched: tuple[int, list[Tensor]] | None = None
 
     def batches(self, epoch: int) -> Iterator[Tensor]:
-        """Yield the batches of an epoch as rows of `loaded`; as many in every process."""
+        """Yield the batches of an epoch as row indices of `loaded`.
+
+        All processes yield the same number of batches.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, counted from 0.
+
+        Yields
+        ------
+        Tensor of int
+            Row indices of a batch.
+        """
         windows = self._windows(epoch)
-        left = sum(_count_batches(len(window), self._batch_size) for window in windows)
-        left = current_group().min(left)
+        remaining = sum(_count_batches(len(window), self._batch_size) for window in windows)
+        remaining = current_group().min(remaining)
         for window in windows:
-            self.loaded = self._examples  # Frees the previous window before the next is read.
+            self.loaded = self._examples  # Free the previous window before the next one is read.
             rows = self._rows[window.to(self._rows.device)]
             self.loaded, positions = self._examples.load(rows)
-            batches = _split_batches(positions, self._batch_size)[:left]
+            batches = _split_batches(positions, self._batch_size)[:remaining]
             yield from batches
-            left -= len(batches)
+            remaining -= len(batches)
         self.loaded = self._examples
 
     def prefetch(self, epoch: int) -> None:
-        """Draw the order of an epoch ahead of time."""
+        """Draw the random order of an epoch in advance."""
         self._prefetched = epoch, self._windows(epoch)
 
     def _windows(self, epoch: int) -> list[Tensor]:
-        """Return the random order of an epoch: windows of row positions, for all passes.
+        """Return the random order of an epoch as windows of row positions, for all passes.
 
-        It is drawn on the CPU, so that it is the same on every device.
+        The order is drawn on the CPU, so that it is the same on every device.
         """
         if self._prefetched is not None and self._prefetched[0] == epoch:
             return self._prefetched[1]
@@ -136,18 +149,18 @@ class BatchSampler:
 
 
 def random_generator(seed: int, stream: int) -> torch.Generator:
-    """Return a generator that depends on the seed, the stream and the rank of the process."""
+    """Return a generator that is seeded by the seed, the stream and the rank of the process."""
     return torch.Generator().manual_seed((seed << 20) + stream + (current_group().rank << 54))
 
 
 def _count_batches(rows: int, size: int) -> int:
-    """Return the number of batches that `_split_batches` makes."""
+    """Return the number of batches that `_split_batches` returns."""
     whole = -(-rows // size)
     return whole - (whole > 1 and rows - (whole - 1) * size == 1)
 
 
 def _split_batches(rows: Tensor, size: int) -> list[Tensor]:
-    """Split rows into batches. A last batch of one row is merged: batch norm needs two rows."""
+    """Split rows into batches. A last batch of one row is merged, as batch norm needs two rows."""
     batches: list[Tensor] = list(rows.split(size))  # type: ignore[no-untyped-call]
     if len(batches) > 1 and len(batches[-1]) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]

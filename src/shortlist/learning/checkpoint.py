@@ -1,4 +1,4 @@
-"""Store the state of a training in a file, so that it can be resumed."""
+"""Checkpoint files, from which an interrupted training run is resumed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shortlist._utils.out_of_core import Matrix
 
 
 class Checkpoint:
-    """A file with the state of one training.
+    """A file with the state of one training run.
 
     Parameters
     ----------
     path : path-like
-        File to write.
+        Path of the file.
     fingerprint : str
-        Digest of the training's data and settings. Files of other trainings are rejected.
+        Digest of the data and settings of the run. Files of other runs are rejected.
     """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
@@ -34,15 +34,16 @@ class Checkpoint:
         self.fingerprint = fingerprint
 
     def save(self, tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> None:
-        """Write the state atomically."""
+        """Write the state to the file atomically."""
         metadata = {"fingerprint": self.fingerprint, "notes": json.dumps(notes)}
-        # Copies, because safetensors rejects tensors that share memory, such as tied weights.
+        # The tensors are copied, because safetensors rejects tensors that share memory, such as
+        # tied weights.
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
         with atomic_write(self.path) as temporary:
             save_file(copies, temporary, metadata)
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
-        """Return the saved state, or None without a file; raise if another training saved it."""
+        """Return the saved state, or None if there is no file. Raise for a file of another run."""
         if not self.path.exists():
             return None
         try:
@@ -51,12 +52,12 @@ class Checkpoint:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(
-                f"{self.path} is not a checkpoint ({error}); remove it, or name another file"
+                f"{self.path} is not a checkpoint ({error}); remove it, or use another file"
             ) from error
         if metadata.get("fingerprint") != self.fingerprint:
             raise ValueError(
-                f"{self.path} is the checkpoint of another training (other data, parameters or "
-                "seed); remove it to start again, or name another file"
+                f"{self.path} is the checkpoint of another training run (other data, parameters or "
+                "seed); remove it to start again, or use another file"
             )
         return tensors, json.loads(metadata["notes"])
 
@@ -66,7 +67,7 @@ class Checkpoint:
 
 
 def fingerprint(description: str, tensors: Mapping[str, Matrix]) -> str:
-    """Return a digest of a description and of every value of the tensors."""
+    """Return a digest of a description and of all values of the tensors."""
     digest = hashlib.blake2b(description.encode(), digest_size=16)
     for name, tensor in tensors.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())

@@ -1,4 +1,4 @@
-"""Record a training step on a GPU as a CUDA graph, and replay it as one launch."""
+"""CUDA graphs, which replay a recorded training step as a single launch on a GPU."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 WARM_UP_STEPS = 3
-"""Steps that run normally before one is recorded."""
+"""Number of steps that run without a graph before a step is recorded."""
 
 
 class GraphedStep:
-    """Run a training step, on a GPU as a CUDA graph.
+    """A training step that is replayed from a CUDA graph if possible.
 
-    Only batches of `batch_size` rows on a GPU are replayed from the graph, in which all tensors
-    but the rows keep their memory addresses. Other batches run normally.
+    Batches of `batch_size` rows on a GPU are replayed from a graph. Other batches run without a
+    graph. Apart from the rows, all tensors of the step must keep their memory addresses.
 
     Parameters
     ----------
     step : callable
-        Takes the rows of a batch, and returns its loss.
+        Function from the row indices of a batch to its loss.
     batch_size : int
-        Number of rows in a batch to record; 0 to record none.
+        Number of rows in the batches that are replayed. 0 disables the graph.
     device : torch.device
         Device of the rows.
     """
@@ -48,7 +48,7 @@ class GraphedStep:
         return self._loss.clone()
 
     def _warm_up(self, rows: Tensor) -> Tensor:
-        """Run a step on a separate stream, which recording requires."""
+        """Run a step on a separate stream, as PyTorch requires before a graph is recorded."""
         self._steps_taken += 1
         current = torch.cuda.current_stream(rows.device)
         self._stream.wait_stream(current)  # type: ignore[union-attr]
@@ -58,7 +58,7 @@ class GraphedStep:
         return loss
 
     def _record(self, rows: Tensor) -> None:
-        """Record a step."""
+        """Record a step as a CUDA graph."""
         self._rows = rows.clone()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -67,7 +67,7 @@ class GraphedStep:
 
 @contextmanager
 def allow_tf32(device: torch.device) -> Iterator[None]:
-    """Let a GPU multiply float32 matrices in TF32, whose 10 bits are enough for gradients."""
+    """Multiply float32 matrices in TF32 on a GPU. Its precision is sufficient for gradients."""
     if device.type != "cuda":
         yield
         return

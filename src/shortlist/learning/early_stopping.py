@@ -1,4 +1,4 @@
-"""Stop training when the validation loss no longer improves, and keep the best weights."""
+"""Early stopping, which keeps the weights with the lowest validation loss."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 
 class EarlyStopping:
-    """Track the lowest validation loss of a network, or of each member of a stack.
+    """Record the lowest validation loss, and its weights, of a network or of each stack member.
 
     Parameters
     ----------
     network : nn.Module
-        Network in training.
+        Network that is trained.
     members : int, optional
         Number of members if the network is a stack.
     patience : int, optional
-        Epochs without improvement after which a member stops. None: there are no validation rows,
-        and no member stops.
+        Number of epochs without improvement after which a member stops. None if there are no
+        validation rows; then no member stops.
     device : torch.device
         Device of the losses.
     """
@@ -32,13 +32,13 @@ class EarlyStopping:
         self.epochs_without_improvement = torch.zeros(count, dtype=torch.int64, device=device)
 
     def _state(self) -> dict[str, Tensor]:
-        """Return the tensors to keep. The members of a stack share its buffers, which are fixed."""
+        """Return the tensors to keep. Buffers of a stack are omitted, because they never change."""
         if self._is_stack:
             return dict(self._network.named_parameters())
         return dict(self._network.state_dict())
 
     def active(self) -> Tensor:
-        """Return which members have not stopped. The others train on without effect."""
+        """Return a mask of the members that have not stopped."""
         waited = self.epochs_without_improvement
         if self._patience is None:
             return torch.ones_like(waited, dtype=torch.bool)
@@ -46,7 +46,7 @@ class EarlyStopping:
 
     @torch.no_grad()
     def update(self, loss: Tensor) -> Tensor:
-        """Record the validation loss of an epoch; return which members improved."""
+        """Record the validation loss of an epoch. Return a mask of the members that improved."""
         active = self.active()
         improved = active & (loss < self.best_loss)
         self.best_loss = torch.where(improved, loss, self.best_loss)

@@ -1,4 +1,4 @@
-"""Clip gradients, and average them over processes."""
+"""Clipping of gradients, and their average over processes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from shortlist.learning.process_group import current_group
 
 
 def member_norms(tensors: Iterable[Tensor], members: int) -> Tensor:
-    """Return the norm of each member's part of the tensors, whose first axis is the member."""
+    """Return the norm of each member over all tensors, whose first axis is the member."""
     parts = [torch.linalg.vector_norm(t.reshape(members, -1), dim=1) for t in tensors]
     norms: Tensor = torch.linalg.vector_norm(torch.stack(parts), dim=0)
     return norms
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, members: int) -> None:
-    """Scale each member's gradient down to a maximum norm, without waiting for a GPU.
+    """Scale the gradient of each member down to a maximum norm, without waiting for a GPU.
 
     Parameters
     ----------
     parameters : sequence of nn.Parameter
-        Parameters of a stack, with the member as first axis, or of any network.
+        Parameters of a stack, whose first axis is the member, or of another network.
     max_norm : float
         Maximum norm of the gradient of a member.
     members : int
-        Number of members; 1 if the network is not a stack.
+        Number of members, which is 1 if the network is not a stack.
     """
     grads = _gradients(parameters)
     scale = (max_norm / (member_norms(grads, members) + 1e-12)).clamp(max=1)
@@ -36,7 +36,7 @@ def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, members:
 
 
 def average_over_processes(parameters: Sequence[nn.Parameter], loss: Tensor, rows: int) -> Tensor:
-    """Replace gradients by their mean over the rows of all processes; return the mean loss."""
+    """Replace gradients by their mean over the rows of all processes, and return the mean loss."""
     group, grads = current_group(), _gradients(parameters)
     if group.world_size == 1:
         return loss
@@ -51,4 +51,5 @@ def average_over_processes(parameters: Sequence[nn.Parameter], loss: Tensor, row
 
 
 def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return the gradients of all parameters that have one."""
     return [p.grad for p in parameters if p.grad is not None]

@@ -1,4 +1,4 @@
-"""The linear classifier of the paper, trained with any of the eight label losses."""
+"""The linear classifier of the paper, which is trained with any registered loss."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ FLOAT_DTYPES = (np.float64, np.float32, np.float16)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
+    """Return True if the loss determines probabilities, and raise AttributeError otherwise."""
     try:
         scale = get_loss(estimator.loss, q=estimator.q, rho=estimator.rho).probability_scale
-    except (TypeError, ValueError) as error:  # `hasattr` must not raise; `fit` does.
+    except (TypeError, ValueError) as error:  # `hasattr` requires an AttributeError.
         raise AttributeError(str(error)) from error
     if scale is None:
         known = [name for name in loss_names() if get_loss(name).probability_scale is not None]
         raise AttributeError(
-            f"the minimiser of the {estimator.loss!r} loss does not determine probabilities; "
+            f"the {estimator.loss!r} loss does not determine probabilities; "
             f"use decision_function, or one of the losses {', '.join(map(repr, known))}"
         )
     return True
@@ -55,12 +56,12 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     loss : str, default="log"
-        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge" or
-        "margin" (constrained).
+        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge",
+        "margin" (constrained), or a loss registered with `register_loss`.
     q : float, default=0.7
-        Parameter of the loss "gce".
+        Exponent of the loss "gce", in (0, 1).
     rho : float, default=1.0
-        Parameter of the loss "margin".
+        Margin of the loss "margin", above 0.
     learning_rate : float, default=1e-3
         Learning rate of Adam.
     batch_size : int, default=128
@@ -70,26 +71,28 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
     max_epochs : int, default=50
         Maximum number of epochs.
     patience : int, default=5
-        Epochs without improvement of the validation loss after which training stops.
+        Number of epochs without improvement of the validation loss after which training stops.
     validation_fraction : float, default=0.1
-        Fraction of the rows that is used for validation.
+        Fraction of the rows that are used for validation.
     clip_norm : float, "auto" or None, default="auto"
-        Maximum norm of the gradient. "auto" clips if the gradient of the loss is unbounded.
+        Maximum norm of the gradient. None does not clip it. "auto" clips it at 1 if the loss has
+        an unbounded gradient.
     device : str, default="auto"
-        Device to train on. "auto" is the device of the features.
+        Device for training. "auto" stands for the device of the features.
     checkpoint : path-like, optional
-        File from which an interrupted training is resumed.
+        File in which the state is stored after each epoch. If it exists, an interrupted training
+        run is resumed from it.
     progress : bool or "auto", default="auto"
-        Whether to show a progress bar. "auto" shows one on a terminal.
+        Whether to show a progress bar. "auto" shows it on a terminal.
     random_state : int, RandomState instance or None, default=0
         Seed of the training.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, sorted.
+        The class labels, sorted.
     coef_ : ndarray of shape (n_classes, n_features)
-        Weights, for features that are not standardised.
+        Weights of the features as given, without standardisation.
     intercept_ : ndarray of shape (n_classes,)
         Biases.
     history_ : History
@@ -158,12 +161,12 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         LinearClassifier
-            The fitted classifier itself.
+            The fitted classifier.
 
         Raises
         ------
         ValueError
-            If a parameter or the data are invalid, or there is only one class.
+            If a parameter or the data are invalid, or y has only one class.
         """
         loss = from_name(
             self.loss,
@@ -182,7 +185,8 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
             )
         x = x.to(resolve_device(self.device, x))
         standardize = Standardize.from_data(x)
-        # Created without initial weights, which would be drawn from the global generator.
+        # The layer is created on the meta device, because `nn.Linear` would draw initial weights
+        # from the global random generator.
         linear = nn.Linear(x.shape[1], len(classes), device="meta", dtype=standardize.dtype)
         linear.to_empty(device=x.device)
         network = zero_last_layer(nn.Sequential(standardize, linear))
@@ -199,19 +203,19 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
             name="classifier",
         )
         self.classes_ = classes
-        # The weights include the standardisation, so that they apply to the features as given.
+        # The stored weights include the standardisation and apply to the features as given.
         weight = linear.weight.detach().to(torch.float64) / standardize.scale
         bias = linear.bias.detach() - weight @ standardize.mean.to(torch.float64)
         self.coef_, self.intercept_ = weight.cpu().numpy(), bias.cpu().numpy()
         return self
 
     def _validate_fit(self, X: ArrayLike, y: ArrayLike) -> tuple[Tensor, NDArray[np.generic]]:
-        """Return features and labels, and set `n_features_in_`."""
+        """Validate the features and labels, and set `n_features_in_`."""
         if isinstance(X, Tensor):
             x, labels = as_features(X), label_array(y)
             if len(labels) != len(x):
                 raise ValueError(
-                    f"X has {len(x)} rows, but y has {len(labels)} labels; give one label per row"
+                    f"X has {len(x)} rows, but y has {len(labels)} labels; pass one label per row"
                 )
             self.n_features_in_ = x.shape[1]
         else:
@@ -237,7 +241,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         return torch.cat(blocks)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the scores h(x, y).
+        """Compute the scores h(x, y) of all classes.
 
         Parameters
         ----------
@@ -247,7 +251,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray or Tensor of shape (n_rows, n_classes)
-            Scores. For two classes, h(x, 1) - h(x, 0), of shape (n_rows,).
+            The scores. For two classes, the difference h(x, 1) - h(x, 0), of shape (n_rows,).
         """
         scores = self._scores(X)
         if scores.shape[1] == 2:
@@ -255,7 +259,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         return to_array_type(scores, infer_array_type(X))
 
     def predict(self, X: ArrayLike) -> Array:
-        """Return the label with the largest score.
+        """Predict the label with the highest score.
 
         Parameters
         ----------
@@ -265,7 +269,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray or Tensor of shape (n_rows,)
-            Labels. Among equal scores, the last one.
+            The predicted labels. Ties go to the last class.
         """
         index = top_label(self._scores(X))
         if isinstance(X, Tensor) and self.classes_.dtype.kind in "iub":
@@ -275,10 +279,11 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Return class probabilities, by inverting the minimiser of the loss.
+        """Predict class probabilities.
 
-        They are softmax(h) for "log", softmax(2h) for "exp", whose scores tend to half the log
-        odds, and softmax((1 - q) h) for "gce".
+        The probabilities are those for which the scores h minimize the loss: softmax(h) for "log",
+        softmax(2 h) for "exp", and softmax((1 - q) h) for "gce". For losses whose scores do not
+        determine probabilities, this method is not available.
 
         Parameters
         ----------
@@ -288,9 +293,9 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray or Tensor of shape (n_rows, n_classes)
-            Probabilities.
+            The probabilities.
         """
         scale = get_loss(self.loss, q=self.q, rho=self.rho).probability_scale
-        assert scale is not None  # `available_if` has checked it.
+        assert scale is not None  # `available_if` has checked this.
         proba = torch.softmax(scale * self._scores(X), dim=1)
         return to_array_type(proba, infer_array_type(X))

@@ -15,18 +15,18 @@ from shortlist._utils.out_of_core import Matrix, is_large_matrix
 from shortlist.learning.process_group import current_group
 
 ALIGNMENT = 8
-"""Tensor cores are slow unless the rows of a matrix have a multiple of this many values."""
+"""Tensor cores are fast only if the row length of a matrix is a multiple of this number."""
 
 
 class Standardize(nn.Module):
-    """Shift and scale each column to mean 0 and standard deviation 1.
+    """Standardize columns to mean 0 and standard deviation 1.
 
     Parameters
     ----------
     mean, scale : Tensor of shape (n_columns,)
         Mean and standard deviation.
     dtype : torch.dtype, optional
-        Dtype of the output. The default is that of `mean`.
+        Dtype of the output. By default, it is that of `mean`.
 
     Examples
     --------
@@ -46,15 +46,28 @@ class Standardize(nn.Module):
 
     @classmethod
     def from_data(cls, x: Matrix, dtype: torch.dtype = torch.float32) -> Standardize:
-        """Compute the mean and deviation in float64. A constant column is not scaled.
+        """Create the module with the mean and standard deviation of a matrix.
 
-        All rows of all processes are used. The output has the given dtype.
+        Both are computed in float64 over the rows of all processes. Constant columns are not
+        scaled.
+
+        Parameters
+        ----------
+        x : Tensor or LazyMatrix of shape (n_rows, n_columns)
+            Matrix.
+        dtype : torch.dtype, default=torch.float32
+            Dtype of the output of the module.
+
+        Returns
+        -------
+        Standardize
+            The module.
         """
         blocks, group = list(row_blocks(len(x), x.shape[1], x.device)), current_group()
         count = group.sum(len(x))
         if isinstance(x, Tensor) and not is_large_matrix(x) and group.world_size == 1:
             mean = x.mean(dim=0, dtype=torch.float64)
-        else:  # A float64 copy of the matrix would not fit in memory.
+        else:  # A float64 copy of the matrix may not fit in memory.
             mean = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
             for rows in blocks:
                 mean += x[rows].to(torch.float64).sum(dim=0) / count
@@ -63,8 +76,8 @@ class Standardize(nn.Module):
         for rows in blocks:
             square += (x[rows].to(torch.float64) - mean).square().sum(dim=0)
         deviation = (group.sum(square) / count).sqrt()
-        # Float64 columns are centred before they are rounded to float32: a time stamp varies by
-        # less than its rounding error.
+        # Float64 columns are centered before they are rounded to float32, because values such as
+        # time stamps can differ by less than their rounding error in float32.
         wide = torch.promote_types(x.dtype, dtype)
         rounding = torch.finfo(wide)
         varies = (deviation > 8 * rounding.eps * mean.abs()) & (deviation > rounding.tiny)
@@ -72,7 +85,7 @@ class Standardize(nn.Module):
         return cls(mean.to(wide), scale.to(wide), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the standardised columns."""
+        """Return the standardized columns."""
         return (x.to(self.mean.dtype) - self.mean).div_(self.scale).to(self.dtype)
 
 
@@ -80,8 +93,8 @@ class Standardize(nn.Module):
 def zero_last_layer(network: nn.Sequential) -> nn.Sequential:
     """Set the weights of the last layer to zero, so that all initial outputs are equal.
 
-    Random initial outputs take many steps to unlearn. The margin loss never unlearns them,
-    because it is flat where a wrong output is the largest.
+    Training takes many steps to correct random initial outputs. With the margin loss it cannot
+    correct them, because the gradient is zero where a wrong output is the largest.
     """
     for parameter in network[-1].parameters():
         parameter.zero_()
@@ -97,18 +110,24 @@ def perceptron(
     dropout: float = 0.0,
     input_dropout: float = 0.0,
 ) -> nn.Sequential:
-    """Return the paper's selector: a perceptron with ReLU layers.
+    """Create a perceptron with ReLU layers. The defaults are those of the paper's selector.
 
     Parameters
     ----------
     n_in, n_out : int
         Number of inputs and outputs.
     width : int, default=128
-        Units of a hidden layer.
+        Number of units in a hidden layer.
     hidden : int, default=2
         Number of hidden layers. 0 gives a linear map.
     dropout, input_dropout : float, default=0.0
-        Fraction of the units dropped after each hidden layer, and of the inputs.
+        Fraction of the units that are dropped after each hidden layer, and fraction of the inputs
+        that are dropped.
+
+    Returns
+    -------
+    nn.Sequential
+        The perceptron.
     """
     layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout else []
     for _ in range(hidden):
@@ -119,19 +138,25 @@ def perceptron(
 
 
 def dropout_mask(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
-    """Return the factors by which dropout multiplies units: 0, or the inverse of the kept share.
+    """Return the factors by which dropout multiplies units.
 
-    Each unit uses one random byte of the global generator, which is several times faster on a CPU
-    than `nn.functional.dropout`.
+    A factor is 0, or the inverse of the fraction of units that are kept. Each unit uses one random
+    byte of the global generator, which is several times faster on a CPU than
+    `nn.functional.dropout`.
 
     Parameters
     ----------
     shape : sequence of int
         Shape of the mask.
     dropout : float
-        Fraction of zeros, rounded to a multiple of 1 / 256.
+        Fraction of zeros. It is rounded to a multiple of 1 / 256.
     like : Tensor
-        Tensor whose dtype and device the mask has.
+        Tensor with the dtype and device of the mask.
+
+    Returns
+    -------
+    Tensor
+        The mask.
 
     Examples
     --------
@@ -139,30 +164,31 @@ def dropout_mask(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
     [[1.0, 1.0, 1.0, 1.0]]
     """
     count, dropped = math.prod(shape), min(round(256 * dropout), 255)
-    words = torch.empty(-(-count // 8), dtype=torch.int64, device=like.device)
-    units = words.random_(-(2**63), None).view(torch.uint8)[:count].view(*shape)
+    bits = torch.empty(-(-count // 8), dtype=torch.int64, device=like.device)
+    units = bits.random_(-(2**63), None).view(torch.uint8)[:count].view(*shape)
     return (units >= dropped).to(like.dtype).mul_(256 / (256 - dropped))
 
 
 class Stack(nn.Module):
-    """Perceptrons of the same shape, evaluated together by batched matrix products.
+    """Perceptrons of the same shape, which are evaluated by batched matrix products.
 
-    The input is a batch (rows, inputs) that all members share, or one for each (members, rows,
-    inputs); the output is (members, rows, outputs). Every parameter has the member as its first
-    axis, so that members do not affect each other.
+    The input has the shape (rows, inputs), and all members share it, or the shape (members, rows,
+    inputs). The output has the shape (members, rows, outputs). The first axis of every parameter
+    is the member, so that members do not affect each other.
 
     Parameters
     ----------
     prototype : nn.Sequential or sequence of nn.Sequential
-        Initial weights, of all members or of each. Linear layers with a ReLU between them, and
-        optional Dropout before each (whose mask is shared by all members).
+        Perceptron with the initial weights of all members, or one perceptron for each member. It
+        consists of Linear layers with ReLU between them, and optional Dropout before each Linear
+        layer. All members share the mask of a Dropout layer.
     members : int, optional
-        Number of members, if there is one prototype.
+        Number of members, if `prototype` is a single perceptron.
 
     Raises
     ------
     ValueError
-        If the prototypes have other layers, or differ in shape.
+        If a prototype has other layers, or the prototypes differ in shape.
     """
 
     def __init__(
@@ -193,7 +219,7 @@ class Stack(nn.Module):
     def from_weights(
         cls, weights: Sequence[Tensor], biases: Sequence[Tensor], dropouts: Sequence[float]
     ) -> Stack:
-        """Return a stack with the given parameters.
+        """Create a stack from its parameters.
 
         Parameters
         ----------
@@ -202,7 +228,17 @@ class Stack(nn.Module):
         biases : sequence of Tensor of shape (members, 1, outputs)
             Biases of each layer.
         dropouts : sequence of float
-            Fraction of the units dropped before each layer.
+            Fraction of the units that are dropped before each layer.
+
+        Returns
+        -------
+        Stack
+            The stack.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not form a stack of perceptrons.
         """
         shapes = [(*w.shape[:1], 1, *w.shape[2:]) for w in weights]
         chained = all(a.shape[2] == b.shape[1] for a, b in pairwise(weights))
@@ -213,7 +249,7 @@ class Stack(nn.Module):
             )
         if len(dropouts) != len(weights):
             raise ValueError(
-                f"got {len(dropouts)} dropouts for {len(weights)} layers; give one each"
+                f"got {len(dropouts)} dropouts for {len(weights)} layers; pass one for each layer"
             )
         stack = cls.__new__(cls)
         nn.Module.__init__(stack)
@@ -227,7 +263,7 @@ class Stack(nn.Module):
         h = x
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if self.training and self.dropouts[i]:
-                # One mask for all members, because drawing it is slow. Their units are unrelated.
+                # All members share the mask, because it is slow to draw.
                 h = h * dropout_mask(h.shape[-2:], self.dropouts[i], h)
             if i:
                 h = torch.relu(h)
@@ -236,7 +272,7 @@ class Stack(nn.Module):
                 padding = (0, -n_out % ALIGNMENT)
                 weight, bias = nn.functional.pad(weight, padding), nn.functional.pad(bias, padding)
             if h.ndim == 2:
-                # One product for all members, whose first layers have the same input.
+                # The members share the input, so that one matrix product evaluates all of them.
                 wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
                 h = torch.addmm(bias.view(-1), h, wide)
                 h = h.view(len(x), self.members, -1).transpose(0, 1)
@@ -246,7 +282,7 @@ class Stack(nn.Module):
         return h
 
     def select_member(self, index: int) -> Stack:
-        """Return a stack of one member, which shares its weights."""
+        """Return a stack of one member, which shares the weights of this stack."""
         own = slice(index, index + 1)
         return Stack.from_weights(
             [w.detach()[own] for w in self.weights],
@@ -256,21 +292,22 @@ class Stack(nn.Module):
 
     @property
     def widest(self) -> int:
-        """Number of units in the widest layer of all members together."""
+        """Total number of units of all members in the widest layer."""
         widest: int = max(bias.numel() for bias in self.biases)
         return widest
 
     def extra_repr(self) -> str:
-        """Return the dropouts, which are part of the fingerprint of a checkpoint."""
+        """Return the dropouts for the repr, which is part of the fingerprint of a checkpoint."""
         return f"dropouts={self.dropouts}"
 
     def member(self, index: int) -> nn.Sequential:
-        """Return one member as a perceptron with its own copy of the weights."""
+        """Return one member as a perceptron with a copy of its weights."""
         layers: list[nn.Module] = []
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             layers += [nn.ReLU()] if i else []
             layers += [nn.Dropout(self.dropouts[i])] if self.dropouts[i] else []
-            # Created without initial weights, which would be drawn from the global generator.
+            # The layer is created on the meta device, because `nn.Linear` would draw initial
+            # weights from the global random generator.
             n_in, n_out = weight.shape[1:]
             layer = nn.Linear(n_in, n_out, device="meta", dtype=weight.dtype)
             layer.to_empty(device=weight.device)
@@ -282,7 +319,7 @@ class Stack(nn.Module):
 
 
 def _linear_layers(prototype: nn.Sequential) -> list[tuple[float, nn.Linear]]:
-    """Return the Linear layers of a perceptron, each with the dropout before it."""
+    """Return the Linear layers of a perceptron, each with the dropout fraction before it."""
     layers: list[tuple[float, nn.Linear]] = []
     dropout, relu = 0.0, True  # The first layer needs no ReLU before it.
     for i, layer in enumerate(prototype):
@@ -338,17 +375,17 @@ class Ensemble(nn.Module):
 
 
 class Residual(Ensemble):
-    """Add the outputs of a stack to a scaled prior: `scale * prior + stack(x)`.
+    """Add the outputs of a stack to scaled prior outputs: `scale * prior + stack(x)`.
 
-    Each member has its own scale. With a last layer of zeros, the initial output is the scaled
-    prior.
+    Each member has its own scale. If the last layer of the stack is zero, the initial output is
+    the scaled prior.
 
     Parameters
     ----------
     standardize : Standardize
-        Standardizes the inputs.
+        Module that standardizes the inputs.
     stack : Stack
-        Networks.
+        Networks whose outputs are added.
     scale : float, default=1.0
         Initial scale of the prior.
     """
@@ -373,12 +410,17 @@ class Residual(Ensemble):
         Parameters
         ----------
         x : Tensor of shape (rows, n_inputs)
-            Inputs. All arguments can have the member as first axis, if the members have
-            different rows.
+            Inputs. If the members have different rows, the first axis of all arguments is the
+            member.
         prior : Tensor of shape (rows, n_columns)
             Prior outputs.
         columns : Tensor of shape (rows, n_columns), optional
-            Index of the stack's output in each column. The default is the order of the outputs.
+            Index of the output of the stack for each column. By default, column j is output j.
+
+        Returns
+        -------
+        Tensor of shape (members, rows, n_columns)
+            The outputs.
         """
         outputs: Tensor = self.stack(self.standardize(x))
         if columns is not None:

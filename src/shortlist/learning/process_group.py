@@ -1,8 +1,8 @@
-"""Process groups: several processes fit one model, each with its own rows.
+"""Process groups, in which several processes fit one model, each with its own rows.
 
-All processes run the same fit. Where the fit needs a quantity of all rows, such as a sum, it asks
-`current_group()`. In a single process the group returns its arguments unchanged. All processes
-therefore arrive at the same model, and no other code of a fit knows about the other processes.
+All processes run the same code and fit the same model. Where a fit needs a quantity of all rows,
+such as a sum, it calls a method of `current_group()`. In a single process, these methods return
+their arguments unchanged.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor, distributed
 
 
 class StateStore(Protocol):
-    """Storage for the state of a training, from epoch to epoch."""
+    """Storage for the state of a training run after each epoch."""
 
     def load(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, object]] | None:
         """Return the stored state, or None if there is none."""
 
     def save(self, tensors: dict[str, Tensor], notes: dict[str, object]) -> None:
-        """Store a state in place of the previous one."""
+        """Store a state, and replace the previous one."""
 
     def remove(self) -> None:
         """Delete the stored state."""
 
 
 class SingleProcess:
-    """A group of one process."""
+    """A group that consists of this process."""
 
     rank = 0
     world_size = 1
@@ -44,30 +44,31 @@ class SingleProcess:
         return int(self._sum(torch.tensor(x))) if isinstance(x, int) else self._sum(x)
 
     def _sum(self, x: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
         return x
 
     def gather(self, x: Tensor) -> Tensor:
-        """Return the rows of all processes, concatenated in the order of their ranks."""
+        """Return the rows of all processes, concatenated by rank."""
         return x
 
     def max(self, count: int) -> int:
-        """Return the largest value of all processes."""
+        """Return the maximum over all processes."""
         return int(self.gather(torch.tensor([count])).max())
 
     def min(self, count: int) -> int:
-        """Return the smallest value of all processes."""
+        """Return the minimum over all processes."""
         return int(self.gather(torch.tensor([count])).min())
 
     def broadcast(self, value: Any) -> Any:
-        """Return the value of the process of rank 0."""
+        """Return the value of the process with rank 0."""
         return value
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Return the value of each process."""
+        """Return the values of all processes, in the order of their ranks."""
         return [value]
 
     def store(self, name: str) -> StateStore | None:
-        """Return where the training `name` stores its state; None if nowhere."""
+        """Return the storage for the state of the training run `name`, or None."""
         return None
 
 
@@ -78,12 +79,13 @@ class ProcessGroup(SingleProcess):
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
 
     def _sum(self, x: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
         total = x.detach().clone()
         distributed.all_reduce(total)
         return total
 
     def gather(self, x: Tensor) -> Tensor:
-        """Return the rows of all processes, concatenated in the order of their ranks."""
+        """Return the rows of all processes, concatenated by rank."""
         counts = [torch.tensor(0, device=x.device) for _ in range(self.world_size)]
         distributed.all_gather(counts, torch.tensor(len(x), device=x.device))
         longest = int(torch.stack(counts).max())
@@ -93,13 +95,13 @@ class ProcessGroup(SingleProcess):
         return torch.cat([part[: int(n)] for part, n in zip(parts, counts, strict=True)])
 
     def broadcast(self, value: Any) -> Any:
-        """Return the value of the process of rank 0."""
+        """Return the value of the process with rank 0."""
         values = [value]
         distributed.broadcast_object_list(values, src=0)
         return values[0]
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Return the value of each process."""
+        """Return the values of all processes, in the order of their ranks."""
         values = [None] * self.world_size
         distributed.all_gather_object(values, value)
         return values
@@ -107,12 +109,12 @@ class ProcessGroup(SingleProcess):
 
 _current: ContextVar[SingleProcess] = ContextVar(
     "process_group",
-    default=SingleProcess(),  # noqa: B039 (stateless)
+    default=SingleProcess(),  # noqa: B039  (It has no state.)
 )
 
 
 def current_group() -> SingleProcess:
-    """Return the group of processes that fit one model together.
+    """Return the group of processes that fit the current model.
 
     Examples
     --------
@@ -124,7 +126,7 @@ def current_group() -> SingleProcess:
 
 @contextmanager
 def use_process_group(group: SingleProcess) -> Iterator[None]:
-    """Run the fits inside the context in a group of processes."""
+    """Use a process group for all fits inside the context."""
     token = _current.set(group)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Training settings: the parameters of trained estimators, seeds and devices."""
+"""Training settings, which are parameters of trained estimators, and seeds and devices."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ from shortlist._utils.validation import check_choice, check_count
 Net = TypeVar("Net", bound=nn.Module)
 
 MIN_STEPS_PER_EPOCH = 20
-"""Minimum number of steps of an estimator's epoch, which goes through small data several times.
-The default number of epochs is too small otherwise: 50 epochs of one batch are 50 steps."""
+"""Minimum number of steps in an epoch of an estimator. An epoch goes through small data several
+times, because the default of 50 epochs would otherwise be only 50 steps for data of one batch."""
 CLIP_NORM = 1.0
-"""Default maximum norm of the gradient for losses whose gradient is unbounded."""
+"""Default maximum norm of the gradient, for losses with an unbounded gradient."""
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training.
+    """Settings of one training run.
 
     Parameters
     ----------
-    learning_rate, batch_size, weight_decay : float, int, float
-        Parameters of the optimizer. The defaults are the paper's.
+    learning_rate : float, default=1e-3
+        Learning rate of Adam. The defaults of the optimizer are the paper's.
+    batch_size : int, default=128
+        Number of rows in a mini-batch.
+    weight_decay : float, default=1e-5
+        Strength of the L2 regularisation.
     max_epochs : int, default=50
         Maximum number of epochs.
     patience : int, default=5
-        Epochs without improvement of the validation loss after which training stops.
+        Number of epochs without improvement of the validation loss after which training stops.
     validation_fraction : float, default=0.1
-        Fraction of the rows that is used for validation.
+        Fraction of the rows that are used for validation.
     clip_norm : float, optional
-        Maximum norm of the gradient.
+        Maximum norm of the gradient. By default, the gradient is not clipped.
     min_steps_per_epoch : int, default=1
-        Minimum number of steps of an epoch, which goes through small data several times.
+        Minimum number of steps in an epoch. An epoch goes through small data several times.
     decoupled_weight_decay : bool, default=False
-        Apply weight decay to the weights (AdamW) rather than to the gradient (L2 regularisation).
+        Whether to apply weight decay to the weights (AdamW) instead of the gradient (Adam).
     ema_decay : float, default=0.0
-        Decay of the exponential moving average of the weights, which is then evaluated and kept.
-        0 disables averaging.
+        Decay of the exponential moving average of the weights. The averaged weights are evaluated
+        on the validation rows and kept. 0 disables averaging.
     seed : int, default=0
-        Seed of the row order, the validation rows and dropout.
+        Seed of the order of the rows, the choice of the validation rows, and dropout.
     """
 
     learning_rate: float = 1e-3
@@ -63,7 +67,17 @@ class TrainingSettings:
     seed: int = 0
 
     def passes(self, rows: int) -> int:
-        """Return how often an epoch goes through the data to take `min_steps_per_epoch` steps.
+        """Return how often an epoch must go through the data to take the minimum number of steps.
+
+        Parameters
+        ----------
+        rows : int
+            Number of training rows.
+
+        Returns
+        -------
+        int
+            Number of passes, at least 1.
 
         Examples
         --------
@@ -93,7 +107,7 @@ class TrainingSettings:
 
 
 class TrainedEstimator(Protocol):
-    """Parameters that every trained estimator has."""
+    """The parameters that all trained estimators have."""
 
     learning_rate: float
     batch_size: int
@@ -108,7 +122,7 @@ class TrainedEstimator(Protocol):
 def training_settings(estimator: TrainedEstimator, loss: nn.Module) -> TrainingSettings:
     """Return the validated settings of an estimator.
 
-    `clip_norm="auto"` clips the gradient if that of the loss is unbounded.
+    `clip_norm="auto"` clips the gradient if the loss has an unbounded gradient.
     """
     clip = estimator.clip_norm
     if isinstance(clip, str):
@@ -137,7 +151,7 @@ def resolve_seed(random_state: object) -> int:
 
 
 def resolve_device(device: object, inputs: Matrix) -> torch.device:
-    """Return the device to train on. "auto" is the device of the inputs."""
+    """Return the device for training. "auto" stands for the device of the inputs."""
     if device == "auto":
         return inputs.device
     try:
@@ -157,6 +171,6 @@ def build_with_seed(build: Callable[[], Net], seed: int) -> Net:
 
 
 def cuda_devices() -> range:
-    """Return the devices whose random state `torch.manual_seed` sets."""
+    """Return the CUDA devices whose random state `torch.manual_seed` changes."""
     used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return range(torch.cuda.device_count() if used else 0)

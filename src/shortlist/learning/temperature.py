@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that calibrates a classifier's probabilities."""
+"""Temperature scaling, which calibrates the probabilities of a classifier by one parameter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shortlist.ranking.probabilities import log_columns, target_columns
 from shortlist.ranking.score_types import ScoreType, infer_score_type
 
 MAX_TEMPERATURE = 100.0
-"""Temperatures lie between 1 / MAX_TEMPERATURE and MAX_TEMPERATURE. If every top label is right,
-the likelihood is largest at zero."""
+"""Temperatures are limited to the range from 1 / MAX_TEMPERATURE to MAX_TEMPERATURE. If every top
+label is the true label, the likelihood is largest at temperature 0."""
 MAX_SCORES = 1 << 24
-"""Maximum number of scores to fit on. Of more, every second (third, …) row is used."""
+"""Maximum number of scores in a fit. For larger inputs, every second (third, …) row is used."""
 
 
 def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str = "auto") -> float:
-    """Return the temperature T at which softmax(log scores / T) has the highest likelihood.
+    """Return the temperature T that maximises the likelihood of `softmax(logits / T)`.
 
-    Use rows that the classifier was not trained on: its training rows make it look less
-    over-confident than it is.
+    Use rows on which the classifier was not trained. On its training rows, a classifier is less
+    over-confident than on new rows.
 
     Parameters
     ----------
@@ -41,18 +41,18 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str =
     Returns
     -------
     float
-        Temperature. Values above 1 mean that the classifier is over-confident.
+        The temperature. A value above 1 means that the classifier is over-confident.
 
     Notes
     -----
-    Ranked candidates have one more label, which stands for all labels that are not listed. If
-    the scores are logits, that label has no probability, and rows whose label is not listed are
-    ignored.
+    For ranked candidates, the probabilities have one more column, which stands for all labels that
+    are not listed. If the scores are logits, this column has no probability, and rows whose true
+    label is not listed are ignored.
 
     Examples
     --------
     >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [3.0, 0.0]])
-    >>> round(fit_temperature(logits, [0, 0, 1, 1]), 4)      # three in four are right: 3 / log(3)
+    >>> round(fit_temperature(logits, [0, 0, 1, 1]), 4)      # The exact value is 3 / log(3).
     2.7307
     """
     ranking = as_ranking(scores)
@@ -63,7 +63,7 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str =
 def resolve_scale(
     temperature: float | str | None, ranking: Ranking, index: Tensor, score_type: ScoreType
 ) -> float:
-    """Return the inverse of a temperature: 1 for None, fitted for "auto"."""
+    """Return the inverse of a temperature, which is 1 for None and fitted for "auto"."""
     if temperature is None:
         return 1.0
     if isinstance(temperature, str):
@@ -75,7 +75,7 @@ def resolve_scale(
 
 
 def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
-    """Return the inverse temperature of the highest likelihood, for label indices."""
+    """Return the inverse temperature that maximises the likelihood, for label indices."""
     group = current_group()
     only_listed = score_type == "logits" and not ranking.is_dense
     if only_listed:
@@ -97,16 +97,16 @@ def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
     if log_scale <= -limit:
         warn(
             "the scores carry almost no information about the labels: the best temperature exceeds "
-            f"{MAX_TEMPERATURE:g}. Check that high scores are good, and that classes=[...] names "
-            "the columns in order"
+            f"{MAX_TEMPERATURE:g}. Check that likely labels have high scores, and that "
+            "classes=[...] names the columns in order"
         )
     return math.exp(min(max(log_scale, -limit), limit)) if math.isfinite(log_scale) else 1.0
 
 
 def _fit_log_scale(logs: list[Tensor], targets: list[Tensor], device: torch.device) -> float:
-    """Return log(scale) for the softmax(scale * logs) of the highest likelihood.
+    """Return log(scale) that maximises the likelihood of `softmax(scale * logs)`.
 
-    The likelihood is that of the rows of all processes. This one may have no rows.
+    The likelihood includes the rows of all processes. This process can have no rows.
     """
     group = current_group()
     count = group.sum(sum(len(target) for target in targets))

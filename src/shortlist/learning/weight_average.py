@@ -1,4 +1,4 @@
-"""Average the weights of a network over its training steps."""
+"""Averages of the weights of a network over training steps."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 
 class WeightAverage:
-    """Exponential moving average of parameters.
+    """Exponential moving average of the parameters of a network.
 
-    The decay grows from 2 / 11 to its final value over the first steps, so that the initial
-    weights are forgotten quickly.
+    The decay increases from 2 / 11 to its final value over the first steps, so that the initial
+    weights soon have no influence.
 
     Parameters
     ----------
     parameters : sequence of Tensor
         Parameters of a network.
     decay : float
-        Share of the average that a step keeps. 0 disables averaging.
+        Weight of the previous average in each step. 0 disables averaging.
     device : torch.device
         Device of the step counter.
     """
@@ -28,11 +28,11 @@ class WeightAverage:
     def __init__(self, parameters: Sequence[Tensor], decay: float, device: torch.device) -> None:
         self._parameters, self._decay = parameters, decay
         self.values = [p.detach().clone() for p in parameters] if decay else []
-        # A tensor, because steps that are recorded in a CUDA graph increment it.
+        # The counter is a tensor, so that a CUDA graph can increment it.
         self.steps = torch.zeros((), dtype=torch.float64, device=device)
 
     def update(self) -> None:
-        """Move the average towards the current weights."""
+        """Update the average with the current weights."""
         if not self.values:
             return
         self.steps += 1
@@ -47,13 +47,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Replace the weights by their average, if there is one."""
+        """Replace the weights by their average, if averaging is enabled."""
         if self.values:
             _copy_all(self.values, self._parameters)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the weights by their average inside the context."""
+        """Replace the weights by their average inside the context, if averaging is enabled."""
         if not self.values:
             yield
             return
@@ -67,5 +67,6 @@ class WeightAverage:
 
 
 def _copy_all(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    """Copy each source tensor into the target at the same position."""
     for source, target in zip(sources, targets, strict=True):
         target.copy_(source)

@@ -16,7 +16,7 @@ from torch import nn
 
 from shortlist.learning.networks import Residual, Stack, Standardize
 from shortlist.onnx.graph import F64, OPSET, Value, np_dtype, require
-from shortlist.predictors.cardinality.fitting import _Members as Members
+from shortlist.predictors.cardinality.fitting import Members
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -1,9 +1,10 @@
-"""The experiments of the paper: its figures, with LAC and the Shortlister for reference.
+"""The experiments of the paper: its figures, with LAC and the Shortlister for comparison.
 
-`run` (or ``shortlist paper``) fits the methods, plots the figures, and checks the paper's claims.
+:func:`run`, or ``shortlist paper``, fits the methods, plots the figures and checks the claims.
 """
 
-from shortlist.paper.figures import FIGURES, Figure
+from shortlist.paper.figures import FIGURES
+from shortlist.paper.panels import Figure
 from shortlist.paper.results import Results
 from shortlist.paper.scale import Scale
 from shortlist.paper.study import Report, run

@@ -1,4 +1,4 @@
-"""The claims of the paper, each with evidence and a verdict."""
+"""The claims of the paper, with evidence and a verdict for each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.frontier import Frontier
-from shortlist.paper.figures import Curve, Panel
+from shortlist.paper.panels import Curve, Panel
 from shortlist.paper.results import Results
 from shortlist.paper.sources import TITLES
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 HALF, TWO_THIRDS = 0.6, 0.73
-"""Upper limits of what is called about half, and about two thirds."""
-LOWER = (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
-"""Accuracies to use if the accuracy of a claim is not reached."""
+"""Ratios up to these limits are called about half, and about two thirds."""
+LOWER_ACCURACIES = (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+"""Accuracies to compare at if the accuracy of a claim is not reached."""
 NEGLIGIBLE = 0.03
+"""Differences in size up to 3% are called negligible."""
 NOTEWORTHY = 0.01
-"""Differences in size below 1% are ignored."""
+"""Sets that are less than 1% smaller do not support a claim."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper, the figures it is about, the evidence line by line, and a verdict."""
+    """A claim of the paper, the figures that show it, the evidence, and a verdict."""
 
     claim: str
     where: str
@@ -34,7 +35,7 @@ class Finding:
 
 
 def check_claims(results: Results) -> list[Finding]:
-    """Return a finding for each claim that the computed figures are about."""
+    """Return a finding for each claim that the available figures show."""
     return [finding for claim in CLAIMS for finding in claim(results)]
 
 
@@ -44,7 +45,7 @@ def _half_at_98(results: Results) -> Iterator[Finding]:
         ("cifar100", "cifar10", "svhn"),
         0.98,
         HALF,
-        "98% accuracy takes about half of top-k's labels on CIFAR-100, CIFAR-10 and SVHN",
+        "At 98% accuracy, sets have about half of top-k's labels on CIFAR-100, CIFAR-10 and SVHN",
     )
 
 
@@ -54,7 +55,7 @@ def _two_thirds_at_95(results: Results) -> Iterator[Finding]:
         ("imagenet", "tinyimagenet"),
         0.95,
         TWO_THIRDS,
-        "95% accuracy takes about two thirds of top-k's labels on ImageNet",
+        "At 95% accuracy, sets have about two thirds of top-k's labels on ImageNet",
     )
 
 
@@ -65,15 +66,16 @@ def _smaller_than_top_k(
     for panel in _panels(results, "fig1", names):
         top = results.curves(_find_curve(panel, "top-k"))
         best: float | None = None
-        for curves, words in _candidates(results, panel):
+        for curves, description in _compared_selectors(results, panel):
             at = _reached(curves, accuracy)
+            name = f"{TITLES[panel.data]}{description}"
             note = "" if at == accuracy else f"{100 * accuracy:.4g}% is not reached; "
             if at is None:
-                lines.append(f"{TITLES[panel.data]}{words}: {note}one label for almost every row")
+                lines.append(f"{name}: {note}almost every set has one label")
                 continue
             ratio = _ratios(curves, top, at)
-            lines.append(f"{TITLES[panel.data]}{words}: {note}{_sizes(ratio, at, 'top-k')}")
-            if at == accuracy and "seen" not in words:
+            lines.append(f"{name}: {note}{_describe_ratio(ratio, at, 'top-k')}")
+            if at == accuracy and "seen" not in description:
                 mean = float(ratio.ratio.mean())
                 best = mean if best is None else min(best, mean)
         ratios.append(np.inf if best is None else best)
@@ -81,8 +83,8 @@ def _smaller_than_top_k(
         yield Finding(claim, "fig1, fig3", tuple(lines), _verdict(ratios, bound))
 
 
-def _candidates(results: Results, panel: Panel) -> Iterator[tuple[list[Frontier], str]]:
-    """Yield the selectors of a data set that a claim may be about, and their names."""
+def _compared_selectors(results: Results, panel: Panel) -> Iterator[tuple[list[Frontier], str]]:
+    """Yield the selectors that are compared with top-k on a data set, and their descriptions."""
     yield results.curves(_find_curve(panel, "cardinality-aware")), ", K = {1, 2, 4, 8}"
     wider = _figure_3_curves(results, panel.data)
     if wider:
@@ -92,12 +94,13 @@ def _candidates(results: Results, panel: Panel) -> Iterator[tuple[list[Frontier]
 
 
 def _reached(curves: Sequence[Frontier], accuracy: float) -> float | None:
-    """Return the accuracy, or the highest of a few lower ones, that every seed reaches.
+    """Return the accuracy if the curves of all seeds reach it, or else the next lower one.
 
-    Curves must also have points below it, with one label for each row.
+    All curves must also have a point below the accuracy. The result is None if there is no such
+    accuracy, which means that almost every set has one label.
     """
     low = max(float(c.accuracy.min()) for c in curves)
-    for at in (accuracy, *(a for a in LOWER if a < accuracy)):
+    for at in (accuracy, *(a for a in LOWER_ACCURACIES if a < accuracy)):
         if low < at <= _highest(curves):
             return at
     return None
@@ -121,12 +124,12 @@ def _cost_negligible(results: Results) -> Iterator[Finding]:
         typical = float(np.abs(relative).mean())
         differences.append(typical)
         lines.append(
-            f"{TITLES[panel.data]}: with cost k the sets are {relative.mean():+.1%} in size at "
-            f"equal accuracy ({typical:.1%} apart on average, {relative.min():+.1%} to "
-            f"{relative.max():+.1%}), over accuracies from {low:.1%} to {high:.1%}"
+            f"{TITLES[panel.data]}: cost k changes the mean size at equal accuracy by "
+            f"{relative.mean():+.1%} on average ({relative.min():+.1%} to {relative.max():+.1%}, "
+            f"mean absolute value {typical:.1%}), for accuracies from {low:.1%} to {high:.1%}"
         )
     if lines:
-        claim = "Whether the cost is log k or k makes a negligible difference"
+        claim = "The difference between the costs log k and k is negligible"
         yield Finding(claim, "fig2", tuple(lines), _verdict(differences, NEGLIGIBLE))
 
 
@@ -147,9 +150,10 @@ def _outperforms_top_k(results: Results) -> Iterator[Finding]:
                 continue
             shares.append(float((gains > 0).mean()))
             lines.append(
-                f"{TITLES[panel.data]}, {_figure(name)}: {(gains > 0).sum()} of {len(gains)} "
-                f"points lie above top-k's curve, by {gains.min():+.2%} to {gains.max():+.2%} of "
-                f"accuracy at equal size, {np.median(gains):+.2%} in the middle"
+                f"{TITLES[panel.data]}, {name.replace('fig', 'figure ')}: {(gains > 0).sum()} of "
+                f"{len(gains)} points lie above top-k's curve; the difference in accuracy at equal "
+                f"size is {gains.min():+.2%} to {gains.max():+.2%}, with median "
+                f"{np.median(gains):+.2%}"
             )
     if lines:
         claim = "At every K and λ the selector is more accurate than top-k at equal size"
@@ -158,9 +162,9 @@ def _outperforms_top_k(results: Results) -> Iterator[Finding]:
 
 
 def _gain(curves: Sequence[Frontier], top: Sequence[Frontier]) -> NDArray[np.float64]:
-    """Return accuracy minus that of top-k at equal size, averaged over seeds, for each point.
+    """Return how much more accurate each point is than top-k at equal size, averaged over seeds.
 
-    It is NaN for points with about one label for each row.
+    The value is NaN for a point where almost every set has one label.
     """
     gains = []
     for curve, fixed in zip(curves, top, strict=True):
@@ -185,11 +189,11 @@ def _grows_with_k(results: Results) -> Iterator[Finding]:
             drops.append(float(np.minimum(np.diff(accuracies), 0).min()))
         shares.append(float(np.mean(steps)))
         lines.append(
-            f"{TITLES[panel.data]}: in {sum(steps)} of {len(steps)} doublings both grow; accuracy "
-            f"falls by {abs(min(drops)):.2%} at most"
+            f"{TITLES[panel.data]}: both increase in {sum(steps)} of {len(steps)} doublings of K; "
+            f"accuracy decreases by at most {abs(min(drops)):.2%}"
         )
     if lines:
-        claim = "As K grows, so do accuracy and mean size"
+        claim = "As K grows, accuracy and mean size increase"
         verdict = REPRODUCED if min(shares) >= 0.9 else PARTLY if np.mean(shares) > 0.5 else NOT
         yield Finding(claim, "fig3", tuple(lines), verdict)
 
@@ -201,13 +205,13 @@ def _denis_hebiri(results: Results) -> Iterator[Finding]:
         at = min(0.95, float(np.floor(_highest(sets) * 100) / 100))
         ratio = _ratios(sets, top, at)
         ratios.append(abs(float(ratio.ratio.mean()) - 1))
-        lines.append(f"{TITLES[panel.data]}, weak h: {_sizes(ratio, at, 'top-k')}")
+        lines.append(f"{TITLES[panel.data]}, weak h: {_describe_ratio(ratio, at, 'top-k')}")
     if lines:
         lines.append(
-            "with a bound on each set's size their method is top-k; with a bound on the mean size, "
-            "as they state it and as it is computed here, it is one threshold on the probabilities"
+            "if the size of each set is bounded, their method is top-k; if the mean size is "
+            "bounded, as in their paper and on this page, it is one threshold on the probabilities"
         )
-        claim = "The method of Denis and Hebiri performs as top-k"
+        claim = "The method of Denis and Hebiri performs like top-k"
         yield Finding(claim, "fig6", tuple(lines), _verdict(ratios, NEGLIGIBLE))
 
 
@@ -216,21 +220,22 @@ def _beats_conformal(results: Results) -> Iterator[Finding]:
     if figure is None:
         return
     panel = figure.panels[0]
-    papers = [c for c in panel.curves if c.is_paper]
-    most = max(c.task.rows for c in papers)
+    selectors = [c for c in panel.curves if c.is_paper]
+    most = max(c.task.rows for c in selectors)
     lines: list[str] = []
     best: dict[float, float] = {}
-    for curve in papers:
+    for curve in selectors:
         for at, ratio in _against_conformal(results, panel, curve):
-            lines.append(f"{curve.label}: {_sizes(ratio, at, 'LAC')}")
+            lines.append(f"{curve.label}: {_describe_ratio(ratio, at, 'LAC')}")
             if curve.task.rows == most:
                 best[at] = min(best.get(at, np.inf), float(ratio.ratio.mean()))
     for curve in panel.curves:
-        if curve.task.method == "Bayes selector":  # The optimum, with unlimited data.
+        if curve.task.method == "Bayes selector":  # The selector that unlimited data would give.
             for at, ratio in _against_conformal(results, panel, curve):
-                lines.append(f"{curve.label}, the best of these sets: {_sizes(ratio, at, 'LAC')}")
+                description = f"{curve.label}, the optimal selector"
+                lines.append(f"{description}: {_describe_ratio(ratio, at, 'LAC')}")
     if lines:
-        claim = "With enough data the selector beats conformal prediction (artificial data)"
+        claim = "With enough data, the selector beats conformal prediction (artificial data)"
         yield Finding(claim, "fig5", tuple(lines), _verdict_of_ratios(list(best.values())))
 
 
@@ -244,21 +249,22 @@ def _beats_conformal_weak(results: Results) -> Iterator[Finding]:
                 continue
             compared = list(_against_conformal(results, panel, curve))
             for at, ratio in compared:
-                lines.append(f"{TITLES[panel.data]}, {curve.label}: {_sizes(ratio, at, 'LAC')}")
+                name = f"{TITLES[panel.data]}, {curve.label}"
+                lines.append(f"{name}: {_describe_ratio(ratio, at, 'LAC')}")
                 if curve.task.protocol == "held-out":
                     best[at] = min(best.get(at, np.inf), float(ratio.ratio.mean()))
             if not compared:
                 lines.append(f"{TITLES[panel.data]}, {curve.label}: 80% is not reached")
         ratios.extend(best.values())
     if lines:
-        claim = "With a weak scoring function it beats conformal prediction on real data"
+        claim = "With a weak scoring function, the selector beats conformal prediction on real data"
         yield Finding(claim, "fig6", tuple(lines), _verdict_of_ratios(ratios))
 
 
 def _against_conformal(
     results: Results, panel: Panel, curve: Curve
 ) -> Iterator[tuple[float, Ratio]]:
-    """Yield ratios of the sizes of a selector and of LAC at accuracies that it reaches."""
+    """Yield the accuracies that a selector reaches, with the ratio of its sizes to LAC's."""
     lac = next(c for c in panel.curves if c.task.method == "LAC")
     curves = results.curves(curve)
     for at in (0.8, 0.9, 0.95):
@@ -280,14 +286,14 @@ CLAIMS: tuple[Callable[[Results], Iterator[Finding]], ...] = (
 
 @dataclass(frozen=True)
 class Ratio:
-    """Mean sizes of two methods at one accuracy, for each seed."""
+    """Mean sizes of a method and of a reference at one accuracy, for each seed."""
 
     size: NDArray[np.float64]
     reference: NDArray[np.float64]
 
     @property
     def ratio(self) -> NDArray[np.float64]:
-        """Size divided by the reference."""
+        """Size of the method divided by that of the reference."""
         quotient: NDArray[np.float64] = self.size / self.reference
         return quotient
 
@@ -297,24 +303,25 @@ def _ratios(curves: Sequence[Frontier], reference: Sequence[Frontier], at: float
     return Ratio(*sizes)
 
 
-def _sizes(ratio: Ratio, at: float, than: str) -> str:
-    """Return a comparison of sizes in words."""
-    spread = f" ± {ratio.ratio.std():.2f}" if len(ratio.ratio) > 1 else ""
+def _describe_ratio(ratio: Ratio, at: float, reference: str) -> str:
+    """Return sizes at an accuracy, and their ratio, as text."""
+    std = f" ± {ratio.ratio.std():.2f}" if len(ratio.ratio) > 1 else ""
     return (
-        f"{ratio.size.mean():.2f} labels at {100 * at:.4g}%, where {than} has "
-        f"{ratio.reference.mean():.2f}: {ratio.ratio.mean():.2f}{spread} times"
+        f"{ratio.size.mean():.2f} labels at {100 * at:.4g}%, {reference} "
+        f"{ratio.reference.mean():.2f}, ratio {ratio.ratio.mean():.2f}{std}"
     )
 
 
 def _verdict(values: Sequence[float], bound: float) -> str:
-    """Return "reproduced" if all values are within the bound, "partly" if some are."""
+    """Return "reproduced" if all values are within the bound, and "partly" if some are."""
     within = [value <= bound for value in values]
     return REPRODUCED if all(within) else PARTLY if any(within) else NOT
 
 
 def _verdict_of_ratios(ratios: Sequence[float]) -> str:
-    shorter = [ratio < 1 - NOTEWORTHY for ratio in ratios]
-    return REPRODUCED if shorter and all(shorter) else PARTLY if any(shorter) else NOT
+    """Return "reproduced" if all ratios are noteworthily below 1, and "partly" if some are."""
+    smaller = [ratio < 1 - NOTEWORTHY for ratio in ratios]
+    return REPRODUCED if smaller and all(smaller) else PARTLY if any(smaller) else NOT
 
 
 def _highest(curves: Sequence[Frontier]) -> float:
@@ -324,8 +331,8 @@ def _highest(curves: Sequence[Frontier]) -> float:
 
 def _panels(results: Results, figure: str, names: Sequence[str] | None = None) -> list[Panel]:
     """Return the panels of a figure that have curves."""
-    one = results.figure(figure)
-    panels = () if one is None else one.panels
+    definition = results.figure(figure)
+    panels = () if definition is None else definition.panels
     return [p for p in panels if p.curves and (names is None or p.data in names)]
 
 
@@ -334,7 +341,7 @@ def _find_curve(panel: Panel, label: str) -> Curve:
 
 
 def _figure_3_curves(results: Results, data: str) -> list[Frontier]:
-    """Return all points of figure 3 as one curve for each seed."""
+    """Return all held-out points of figure 3 as one curve for each seed."""
     curves = [
         results.curves(curve)
         for panel in _panels(results, "fig3", [data])
@@ -343,13 +350,9 @@ def _figure_3_curves(results: Results, data: str) -> list[Frontier]:
     ]
     return [
         Frontier(
-            np.concatenate([c.accuracy for c in one]),
-            np.concatenate([c.mean_size for c in one]),
-            np.concatenate([c.parameter for c in one]),
+            np.concatenate([c.accuracy for c in of_seed]),
+            np.concatenate([c.mean_size for c in of_seed]),
+            np.concatenate([c.parameter for c in of_seed]),
         )
-        for one in zip(*curves, strict=True)
+        for of_seed in zip(*curves, strict=True)
     ]
-
-
-def _figure(name: str) -> str:
-    return name.replace("fig", "figure ")

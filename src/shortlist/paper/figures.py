@@ -1,15 +1,16 @@
-"""The figures of the paper: their panels, the curves in each, and the tasks behind each curve."""
+"""The figures of the paper: which curves they show, and the tasks that compute each curve."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shortlist.paper.panels import Curve, Figure, Panel
 from shortlist.paper.scale import Scale
-from shortlist.paper.sources import TITLES, Sources, missing_message
-from shortlist.paper.tasks import Task, growing_sizes
+from shortlist.paper.sources import TITLES, DataSize, Sources, missing_message
+from shortlist.paper.tasks import Task
 
 LOSSES = ("log", "exp", "gce", "mae", "constrained_exp", "squared_hinge", "hinge", "margin")
 ARTIFICIAL_WEIGHTS = {
@@ -20,115 +21,60 @@ COSTS = {"log": "log k", "linear": "k"}
 """Costs in the notation of the paper."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve of a panel: the points of one task, or one point of each of several tasks.
-
-    Attributes
-    ----------
-    label : str
-        Name in the legend.
-    tasks : tuple of Task
-        Tasks, without seeds.
-    weight : float or None
-        If given, only the points of this lambda.
-    """
-
-    label: str
-    tasks: tuple[Task, ...]
-    weight: float | None = None
-
-    @property
-    def task(self) -> Task:
-        """The last task, which has the most rows or the largest family."""
-        return self.tasks[-1]
-
-    @property
-    def is_shortlister(self) -> bool:
-        """Whether the curve is that of the Shortlister."""
-        return self.task.method == "Shortlister"
-
-    @property
-    def is_paper(self) -> bool:
-        """Whether the curve is that of the paper's selector."""
-        return self.task.method == "cardinality-aware"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A panel of a figure.
-
-    Attributes
-    ----------
-    data : str
-        Name of the data set.
-    curves : tuple of Curve
-        Curves to plot.
-    title : str
-        Title of the panel.
-    missing : str
-        Why there are no curves.
-    by_rows : bool
-        Whether to plot the mean size at 95% against the number of rows.
-    """
-
-    data: str
-    curves: tuple[Curve, ...]
-    title: str
-    missing: str = ""
-    by_rows: bool = False
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure: its panels and their layout."""
-
-    name: str
-    caption: str
-    panels: tuple[Panel, ...]
-    columns: int
-
-    def tasks(self) -> Iterator[Task]:
-        """Yield all tasks of the figure."""
-        for panel in self.panels:
-            for curve in panel.curves:
-                yield from curve.tasks
-
-
 def make_figures(
-    names: list[str], sources: Sources, scale: Scale, known: Mapping[str, Mapping[str, int]]
+    names: list[str], sources: Sources, scale: Scale, sizes: Mapping[str, DataSize]
 ) -> list[Figure]:
-    """Return figures by name; `known` has the numbers of classes and rows of each data set."""
-    return [FIGURES[name](_Study(sources, scale, known)) for name in names]
+    """Return figures by name; `sizes` has the data sets that are available."""
+    return [FIGURES[name](_Study(sources, scale, sizes)) for name in names]
+
+
+def growing_sizes(n_classes: int, largest: int = 64) -> list[tuple[int, ...]]:
+    """Return the sets K = {1}, {1, 2}, {1, 2, 4}, … up to the number of classes or to `largest`.
+
+    Examples
+    --------
+    >>> growing_sizes(10)
+    [(1,), (1, 2), (1, 2, 4), (1, 2, 4, 8)]
+    >>> growing_sizes(100)[-1]
+    (1, 2, 4, 8, 16, 32, 64)
+    """
+    sizes = [2**i for i in range(min(largest, n_classes).bit_length())]
+    return [tuple(sizes[: i + 1]) for i in range(len(sizes))]
 
 
 @dataclass(frozen=True)
 class _Study:
-    """Makes the tasks and curves of a study."""
+    """Creates the tasks and curves of a study."""
 
     sources: Sources
     scale: Scale
-    known: Mapping[str, Mapping[str, int]]
+    sizes: Mapping[str, DataSize]
 
-    def task(self, method: str, data: str, **more: object) -> Task:
-        most = self.scale.weak_rows if more.get("scoring") == "weak" else self.scale.rows
-        available = self.known[data]["select"]
-        rows = available if data == "gaussian" else min(available, most)
+    def task(self, method: str, data: str, **attributes: object) -> Task:
+        """Return a task on the largest number of rows that the scale allows."""
+        is_weak = attributes.get("scoring") == "weak"
+        largest = self.scale.weak_rows if is_weak else self.scale.rows
+        available = self.sizes[data]["select"]
+        rows = available if data == "gaussian" else min(available, largest)
         if method == "Shortlister":
-            more.setdefault("epochs", self.scale.shortlister_epochs)
-        return replace(Task(method, data, rows), **more)  # type: ignore[arg-type]
+            attributes.setdefault("epochs", self.scale.shortlister_epochs)
+        return replace(Task(method, data, rows), **attributes)  # type: ignore[arg-type]
 
-    def paper(self, data: str, **more: object) -> Task:
+    def paper(self, data: str, **attributes: object) -> Task:
         """Return a task for the paper's selector; by default K = {1, 2, 4, 8} and cost log k."""
-        standard: dict[str, object] = {
-            "members": tuple(k for k in (1, 2, 4, 8) if k <= self.known[data]["classes"]),
-            "weights": self.scale.weights(str(more.get("cost", "log"))),
+        defaults: dict[str, object] = {
+            "members": tuple(k for k in (1, 2, 4, 8) if k <= self.sizes[data]["classes"]),
+            "weights": self.scale.weights(str(attributes.get("cost", "log"))),
             "epochs": self.scale.epochs,
         }
-        return self.task("cardinality-aware", data, **(standard | more))
+        return self.task("cardinality-aware", data, **(defaults | attributes))
+
+    def small_weights(self, highest: float) -> tuple[float, ...]:
+        """Return cost weights for the cost k where sets are large, in decreasing order."""
+        return tuple(np.geomspace(highest, 0.0005, self.scale.points).round(6).tolist())
 
     def reference_curves(self, data: str, scoring: str = "full") -> tuple[Curve, ...]:
-        """Return the curves that every panel shows for reference."""
+        """Return the curves of LAC and of the Shortlister, which every panel shows."""
         return tuple(
             Curve(label, (self.task(method, data, scoring=scoring),))
             for method, label in (
@@ -138,13 +84,14 @@ class _Study:
         )
 
     def top_k(self, data: str, scoring: str = "full") -> Curve:
+        """Return the curve of the top-k sets for all k."""
         return Curve("top-k", (self.task("top-k", data, scoring=scoring),))
 
     def panels(self, curves: Callable[[str], tuple[Curve, ...]]) -> tuple[Panel, ...]:
-        """Return the four panels of the paper."""
+        """Return the four panels of a figure of the paper."""
         panels = []
         for data in self.sources.panels():
-            if data in self.known:
+            if data in self.sizes:
                 panels.append(Panel(data, curves(data), TITLES[data]))
             else:
                 panels.append(Panel(data, (), TITLES[data], missing=missing_message(data)))
@@ -160,7 +107,10 @@ def _figure_1(study: _Study) -> Figure:
             *study.reference_curves(data),
         )
 
-    caption = "Accuracy versus cardinality for K = {1, 2, 4, 8}. Cost log k, lambda varied."
+    caption = (
+        "Accuracy versus cardinality for K = {1, 2, 4, 8} and cost log k. Each point of a curve is "
+        "for one lambda."
+    )
     return Figure("fig1", caption, study.panels(curves), columns=4)
 
 
@@ -169,8 +119,8 @@ def _figure_2(study: _Study) -> Figure:
         return (
             study.top_k(data),
             *(
-                Curve(f"cost {word}", (study.paper(data, cost=cost),))
-                for cost, word in COSTS.items()
+                Curve(f"cost {notation}", (study.paper(data, cost=cost),))
+                for cost, notation in COSTS.items()
             ),
             Curve("cost log k, seen rows", (study.paper(data, protocol="seen"),)),
             *study.reference_curves(data),
@@ -181,12 +131,12 @@ def _figure_2(study: _Study) -> Figure:
 
 
 def _growing_tasks(
-    study: _Study, data: str, weights: tuple[float, ...], **more: object
+    study: _Study, data: str, weights: tuple[float, ...], **attributes: object
 ) -> tuple[Task, ...]:
-    """Return a task for each K, where K grows by doubling."""
+    """Return a task for each of the sets K = {1}, {1, 2}, {1, 2, 4} and so on."""
     return tuple(
-        study.paper(data, members=members, weights=weights, **more)
-        for members in growing_sizes(study.known[data]["classes"])
+        study.paper(data, members=members, weights=weights, **attributes)
+        for members in growing_sizes(study.sizes[data]["classes"])
     )
 
 
@@ -194,18 +144,18 @@ def _figure_3(study: _Study) -> Figure:
     weights = study.scale.fixed_weights
 
     def curves(data: str) -> tuple[Curve, ...]:
-        grown = _growing_tasks(study, data, weights)
+        held_out = _growing_tasks(study, data, weights)
         seen = _growing_tasks(study, data, (0.05,), protocol="seen")
         return (
             study.top_k(data),
-            *(Curve(f"λ = {weight:g}", grown, weight) for weight in weights),
+            *(Curve(f"λ = {weight:g}", held_out, weight) for weight in weights),
             Curve("λ = 0.05, seen rows", seen, 0.05),
             *study.reference_curves(data),
         )
 
     caption = (
-        "Accuracy versus cardinality for cost log k. Each curve is for one lambda; its points "
-        "are for K = {1}, {1, 2}, {1, 2, 4}, …"
+        "Accuracy versus cardinality for cost log k. Each curve is for one lambda. Its points are "
+        "for K = {1}, {1, 2}, {1, 2, 4}, …"
     )
     return Figure("fig3", caption, study.panels(curves), columns=2)
 
@@ -231,7 +181,7 @@ def _figure_4(study: _Study) -> Figure:
 
 
 def _gaussian_selector(study: _Study, cost: str, rows: int) -> Task:
-    """Return a task for the paper's selector on artificial data, with threshold sets."""
+    """Return a task for the paper's selector with threshold sets on artificial data."""
     return study.paper(
         "gaussian",
         family="threshold",
@@ -249,27 +199,28 @@ def _bayes_curve(study: _Study) -> Curve:
 
 def _gaussian_curves(study: _Study) -> tuple[Curve, ...]:
     """Return the curves of accuracy against mean size on artificial data."""
-    sizes, data = study.scale.sample_sizes, "gaussian"
-    few = min(5_000, sizes[-1])
-    most = min(study.scale.largest_shortlister, sizes[-1])
-    shown = sorted({min(50_000, sizes[-1]), sizes[-1]} if len(sizes) > 3 else sizes[-2:])
-    best = [
-        replace(_gaussian_selector(study, cost, sizes[-1]), method="Bayes selector")
+    counts, data = study.scale.sample_sizes, "gaussian"
+    few = min(5_000, counts[-1])
+    many = min(study.scale.largest_shortlister, counts[-1])
+    shown = sorted({min(50_000, counts[-1]), counts[-1]} if len(counts) > 3 else counts[-2:])
+    optimal = [
+        replace(_gaussian_selector(study, cost, counts[-1]), method="Bayes selector")
         for cost in COSTS
     ]
     return (
-        Curve(f"conformal (LAC), m = {most:,}", (study.task("LAC", data, rows=most),)),
+        Curve(f"conformal (LAC), m = {many:,}", (study.task("LAC", data, rows=many),)),
         *(
             Curve(
-                f"cardinality-aware, cost {word}, m = {m:,}", (_gaussian_selector(study, cost, m),)
+                f"cardinality-aware, cost {notation}, m = {m:,}",
+                (_gaussian_selector(study, cost, m),),
             )
-            for cost, word in COSTS.items()
+            for cost, notation in COSTS.items()
             for m in shown
         ),
-        *(Curve(f"r*, cost {COSTS[task.cost]}", (task,)) for task in best),
+        *(Curve(f"r*, cost {COSTS[task.cost]}", (task,)) for task in optimal),
         *(
             Curve(f"Shortlister, m = {m:,}", (study.task("Shortlister", data, rows=m),))
-            for m in (few, most)
+            for m in (few, many)
         ),
         _bayes_curve(study),
     )
@@ -277,16 +228,16 @@ def _gaussian_curves(study: _Study) -> tuple[Curve, ...]:
 
 def _gaussian_by_rows(study: _Study) -> tuple[Curve, ...]:
     """Return the curves of mean size against the number of rows on artificial data."""
-    sizes, data = study.scale.sample_sizes, "gaussian"
-    small = [m for m in sizes if m <= study.scale.largest_shortlister]
+    counts, data = study.scale.sample_sizes, "gaussian"
+    small = [m for m in counts if m <= study.scale.largest_shortlister]
     return (
-        Curve("conformal (LAC)", tuple(study.task("LAC", data, rows=m) for m in sizes)),
+        Curve("conformal (LAC)", tuple(study.task("LAC", data, rows=m) for m in counts)),
         *(
             Curve(
-                f"cardinality-aware, cost {word}",
-                tuple(_gaussian_selector(study, cost, m) for m in sizes),
+                f"cardinality-aware, cost {notation}",
+                tuple(_gaussian_selector(study, cost, m) for m in counts),
             )
-            for cost, word in COSTS.items()
+            for cost, notation in COSTS.items()
         ),
         Curve("Shortlister", tuple(study.task("Shortlister", data, rows=m) for m in small)),
         _bayes_curve(study),
@@ -295,9 +246,9 @@ def _gaussian_by_rows(study: _Study) -> tuple[Curve, ...]:
 
 def _figure_5(study: _Study) -> Figure:
     caption = (
-        "Artificial data: threshold sets against conformal prediction, for different sizes m of "
-        "the sample to select by; and the mean size at 95% against m, for real data too (top-k "
-        "sets with K up to 64)."
+        "Threshold sets and conformal prediction on artificial data, for several numbers m of rows "
+        "to fit on. The other panels show the mean size at 95% accuracy against m, also for real "
+        "data (top-k sets with K up to 64)."
     )
     data = "gaussian"
     panels = [
@@ -305,21 +256,22 @@ def _figure_5(study: _Study) -> Figure:
         Panel(data, _gaussian_by_rows(study), "Gaussian classes: mean size at 95%", by_rows=True),
     ]
     real = study.sources.panels()[0]
-    if real in study.known:
+    if real in study.sizes:
         title = f"{TITLES[real]}: mean size at 95%"
         panels.append(Panel(real, _by_rows(study, real), title, by_rows=True))
     return Figure("fig5", caption, tuple(panels), columns=len(panels))
 
 
 def _by_rows(study: _Study, data: str) -> tuple[Curve, ...]:
-    """Return curves over the number of rows of real data, with top-k sets for the largest K."""
-    most = study.task("LAC", data).rows
-    counts = [m for m in study.scale.sample_sizes if m < most] + [most]
-    lower = tuple(np.geomspace(0.1, 0.0005, study.scale.points).round(6).tolist())
-    largest: dict[str, object] = {"members": growing_sizes(study.known[data]["classes"])[-1]}
-    costly: dict[str, dict[str, object]] = {
-        "log": {"cost": "log"},
-        "linear": {"cost": "linear", "weights": lower},
+    """Return the curves of mean size against the number of rows, with the largest K."""
+    available = study.task("LAC", data).rows
+    counts = [m for m in study.scale.sample_sizes if m < available] + [available]
+    members = growing_sizes(study.sizes[data]["classes"])[-1]
+    selectors = {
+        "log": study.paper(data, members=members),
+        "linear": study.paper(
+            data, members=members, cost="linear", weights=study.small_weights(0.1)
+        ),
     }
 
     def curve(label: str, task: Task) -> Curve:
@@ -328,8 +280,8 @@ def _by_rows(study: _Study, data: str) -> tuple[Curve, ...]:
     return (
         curve("conformal (LAC)", study.task("LAC", data)),
         *(
-            curve(f"cardinality-aware, cost {word}", study.paper(data, **largest, **costly[cost]))
-            for cost, word in COSTS.items()
+            curve(f"cardinality-aware, cost {notation}", selectors[cost])
+            for cost, notation in COSTS.items()
         ),
         curve("Shortlister", study.task("Shortlister", data)),
     )
@@ -345,18 +297,13 @@ def _figure_6(study: _Study) -> Figure:
             "family": "threshold",
             "members": thresholds,
         }
-        # Sets are large here, so lambdas must be small.
-        lower = tuple(np.geomspace(0.2, 0.0005, study.scale.points).round(6).tolist())
-        costly: dict[str, dict[str, object]] = {
-            "log": {},
-            "linear": {"cost": "linear", "weights": lower},
+        selectors = {
+            "log": study.paper(data, **weak),
+            "linear": study.paper(data, cost="linear", weights=study.small_weights(0.2), **weak),
         }
         return (
             replace(lac, label="conformal (LAC with temperature)"),
-            *(
-                Curve(f"cost {word}", (study.paper(data, **weak, **costly[cost]),))
-                for cost, word in COSTS.items()
-            ),
+            *(Curve(f"cost {notation}", (selectors[cost],)) for cost, notation in COSTS.items()),
             Curve("cost log k, seen rows", (study.paper(data, protocol="seen", **weak),)),
             Curve("Denis and Hebiri", (study.task("Denis and Hebiri", data, scoring="weak"),)),
             study.top_k(data, "weak"),
@@ -365,7 +312,7 @@ def _figure_6(study: _Study) -> Figure:
 
     caption = (
         "Accuracy versus cardinality of threshold sets with a weak scoring function: h sees one "
-        "feature for six classes."
+        "feature for every six classes."
     )
     return Figure("fig6", caption, study.panels(curves), columns=2)
 
@@ -373,10 +320,10 @@ def _figure_6(study: _Study) -> Figure:
 def _losses(study: _Study) -> Figure:
     data = study.sources.panels()[0]
     caption = (
-        "The eight cost-sensitive losses, with K = {1, 2, 4, 8} and cost log k (the paper shows "
-        "the logistic one)."
+        "The eight cost-sensitive losses, with K = {1, 2, 4, 8} and cost log k. The paper shows "
+        "the logistic loss only."
     )
-    if data not in study.known:
+    if data not in study.sizes:
         return Figure("losses", caption, (Panel(data, (), TITLES[data], missing_message(data)),), 1)
     curves = (
         study.top_k(data),

@@ -1,4 +1,4 @@
-"""The page that a run writes: figures, claims, verdicts, tables, and differences to the paper."""
+"""The page that a study writes: claims and verdicts, differences from the paper, and tables."""
 
 from __future__ import annotations
 
@@ -12,45 +12,50 @@ from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist.paper.claims import Finding
-from shortlist.paper.figures import FIGURES, Curve, Panel
+from shortlist.paper.figures import FIGURES
+from shortlist.paper.panels import Curve, Panel
 from shortlist.paper.plots import SIZE_ACCURACY
 from shortlist.paper.results import Results, versions
 from shortlist.paper.scale import Scale
 from shortlist.paper.sources import TITLES
 
-NEAR = 0.01
-"""Within 1% of the best possible size, a method counts as having reached it."""
+NEAR_OPTIMAL = 0.01
+"""Sizes within 1% of the smallest possible one are called near-optimal."""
 
 DIFFERENCES = """\
-- **Features.** The paper has the last layer but one of a ResNet for CIFAR and SVHN, and CLIP for
-  ImageNet. Here: whatever the feature files hold (those of the project: small ResNets trained on
-  the `fit` part; for Tiny-ImageNet the ResNet-50 of ImageNet).
-- **Rows to select by.** The paper does not say which rows train the selector. *Held-out* (solid):
-  rows that neither the backbone nor the classifier has seen. *Seen* (dotted): as many rows of those
-  that the classifier was trained on.
-- **Recipe.** As published: linear h with the logistic loss, r with two hidden ReLU layers (of 128
-  units, which the paper does not give), Adam, 1e-3, batches of 128, weight decay 1e-5. Epochs are
-  not published: early stopping on a tenth of the rows.
-- **The artificial data.** Means from N(0, 0.15² I), unit covariance; the paper gives neither.
-  Another draw with each seed. 20,000 rows train h (fewer in a small run), m select.
-- **Thresholds.** Twelve, evenly spaced in logarithm, on h's probabilities. The weak scoring
-  function of figure 6 is not described in the paper; here it is a linear h that sees one feature
-  for six classes, drawn at random.
-- **Beside the paper's curves.** LAC with temperature and the Shortlister, both fitted on the
-  held-out rows: on as many as the paper's selector, which for Tiny-ImageNet are fewer than there
-  are, so that the Shortlister's sets are longer here than where it learns from all of them
-  (`docs/figures.md`). Sizes are read off the test curve at equal accuracy, for every method alike;
-  between two points of a curve linearly, which a mixture of the two attains.
+- **Features.** The paper uses the last but one layer of a ResNet for CIFAR and SVHN, and CLIP for
+  ImageNet. This page uses the features in the given files. The project's own files hold features
+  of small ResNets that were trained on the split `fit`, and for Tiny-ImageNet those of a ResNet-50
+  that was trained on ImageNet.
+- **Rows that train the selector.** The paper does not say which rows these are. *Held-out* rows
+  (solid lines) were used neither for the network nor for the classifier. *Seen* rows (dotted lines)
+  are as many of the rows that the classifier was trained on.
+- **Training.** As in the paper, h is linear and trained with the logistic loss, and r has two
+  hidden ReLU layers. Both are trained with Adam, learning rate 1e-3, batches of 128 rows and weight
+  decay 1e-5. The paper gives neither the width of the layers, which is 128 here, nor the number of
+  epochs. Here training stops when the loss on a tenth of the rows stops improving.
+- **Artificial data.** The class means are drawn from N(0, 0.15² I), and the covariance is the
+  identity. The paper gives neither. Each seed draws other means. 20,000 rows (fewer in a small
+  study) train h, and m rows train the selector.
+- **Thresholds.** There are twelve thresholds on the probabilities of h, evenly spaced on a
+  logarithmic scale. The paper does not describe the weak scoring function of figure 6. Here it is a
+  linear h that sees one feature for every six classes, drawn at random.
+- **Other methods.** Each figure also shows LAC with temperature and the Shortlister. Both are
+  fitted on the same number of held-out rows as the paper's selector. Tiny-ImageNet has more rows
+  than that, so the Shortlister's sets are larger here than in `docs/figures.md`, where it is fitted
+  on all of them.
+- **Sizes at equal accuracy.** They are read off the curve of each method on the test rows. Between
+  two points the curve is linear: a random mixture of the two selectors attains these values.
 """
 
 
 def write_page(results: Results, findings: Sequence[Finding], page: Path, folder: Path) -> Path:
-    """Write the page; its images are in `folder`."""
-    pictures = os.path.relpath(folder, page.parent)
-    prefix = "" if pictures == "." else f"{Path(pictures).as_posix()}/"
+    """Write the page. It links to the plots in `folder`."""
+    plots = os.path.relpath(folder, page.parent)
+    prefix = "" if plots == "." else f"{Path(plots).as_posix()}/"
     lines = [*_head(results), *_claims(findings)]
-    lines += ["## What differs from the paper", "", DIFFERENCES]
-    lines += [*_figures(results, prefix), *_numbers(findings), *_samples(results)]
+    lines += ["## Differences from the paper", "", DIFFERENCES]
+    lines += [*_figures(results, prefix), *_evidence(findings), *_samples(results)]
     lines += [*_sizes(results), *_losses(results)]
     with atomic_write(page) as temporary:
         temporary.write_text("\n".join(lines), encoding="utf-8")
@@ -58,35 +63,35 @@ def write_page(results: Results, findings: Sequence[Finding], page: Path, folder
 
 
 def _head(results: Results) -> Iterator[str]:
-    seeds = results.scale.seeds
-    used = ", ".join(f"{name} {number}" for name, number in versions().items())
-    yield "# The paper's experiments, computed here"
+    scale, full = results.scale, Scale()
+    yield "# The experiments of the paper"
     yield ""
-    yield "*Written by `shortlist paper`; change the code, not this page.*"
+    yield "*`shortlist paper` writes this page. Change the code, not the page.*"
     yield ""
     names = ", ".join(figure.name for figure in results.figures)
-    whole = len(results.figures) == len(FIGURES)
-    many = f"{seeds} seeds (numbers are means ± standard deviations over them)"
-    spread = "one seed" if seeds == 1 else many
+    is_complete = len(results.figures) == len(FIGURES)
+    seeds = f"{scale.seeds} seeds. Numbers are means ± standard deviations over the seeds"
     yield (
-        f"{'Every figure' if whole else f'Some figures ({names})'} of *Cardinality-Aware Set "
-        f"Prediction and Top-k Classification* on the data at hand, with {spread}; {used}."
+        f"This page shows {'every figure' if is_complete else f'some figures ({names})'} of "
+        "*Cardinality-Aware Set Prediction and Top-k Classification* for the available data, with "
+        f"{'one seed' if scale.seeds == 1 else seeds}. Versions: "
+        f"{', '.join(f'{name} {number}' for name, number in versions().items())}."
     )
     yield ""
-    if replace(results.scale, seeds=Scale().seeds) != Scale():
+    if replace(scale, seeds=full.seeds) != full:
         yield (
-            f"**A quick look, with less of everything**: at most {results.scale.rows:,} rows to "
-            f"select by and {results.scale.epochs} epochs, where the whole study has "
-            f"{Scale().rows:,} and {Scale().epochs}. Its verdicts may differ."
+            f"**This is not the full study.** Methods are fitted on at most {scale.rows:,} rows of "
+            f"real data, and for at most {scale.epochs} epochs. In the full study these are "
+            f"{full.rows:,} and {full.epochs}, and verdicts may differ."
         )
         yield ""
-    yield "| data | fit | select | of these, used | test | classes |"
+    yield "| data | fit | select | used of select | test | classes |"
     yield "|---|---|---|---|---|---|"
-    for name, about in results.data.items():
-        cells = [f"{about[key]:,}" for key in ("fit", "select", "test", "classes")]
-        given = int(str(about["select"]))
-        most = given if name == "gaussian" else results.scale.rows  # of which m are drawn
-        cells.insert(2, f"{min(given, most):,}")
+    for name, size in results.data.items():
+        cells = [f"{size[key]:,}" for key in ("fit", "select", "test", "classes")]
+        # The artificial data have no maximum: figure 5 uses all of them.
+        maximum = size["select"] if name == "gaussian" else scale.rows
+        cells.insert(2, f"{min(size['select'], maximum):,}")
         yield f"| {TITLES[name]} | {' | '.join(cells)} |"
     yield ""
 
@@ -94,7 +99,7 @@ def _head(results: Results) -> Iterator[str]:
 def _claims(findings: Sequence[Finding]) -> Iterator[str]:
     if not findings:
         return
-    yield "## The claims"
+    yield "## Claims"
     yield ""
     yield "| claim | figure | verdict |"
     yield "|---|---|---|"
@@ -103,10 +108,10 @@ def _claims(findings: Sequence[Finding]) -> Iterator[str]:
     yield ""
 
 
-def _numbers(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the evidence of the verdicts."""
+def _evidence(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the evidence for each verdict."""
     if findings:
-        yield "## The numbers behind the verdicts"
+        yield "## Evidence"
         yield ""
     for finding in findings:
         yield f"**{finding.claim}: {finding.verdict}.**"
@@ -116,11 +121,11 @@ def _numbers(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _samples(results: Results) -> Iterator[str]:
-    """Yield the section on how many rows each method needs."""
+    """Yield the section about the number of rows that each method needs."""
     figure = results.figure("fig5")
     if figure is None:
         return
-    yield "## How many rows does it take?"
+    yield "## Number of rows that each method needs"
     yield ""
     for panel in figure.panels:
         if panel.by_rows:
@@ -130,84 +135,89 @@ def _samples(results: Results) -> Iterator[str]:
 def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
     counts = sorted({task.rows for curve in panel.curves for task in curve.tasks})
     bayes = [c for c in panel.curves if c.task.method == "Bayes"]
-    floor = results.sizes_at(bayes[0], SIZE_ACCURACY) if bayes else None
-    words = (
+    optimum = results.sizes_at(bayes[0], SIZE_ACCURACY) if bayes else None
+    explanation = (
         ""
-        if floor is None
-        else f" The best possible, one threshold on the true probabilities, has {_mean(floor)}; "
-        "after × stands how many times that a method needs (each seed draws another problem)."
+        if optimum is None
+        else f" The smallest possible mean size is {_mean(optimum)}, that of one threshold on the "
+        "true probabilities. Each seed draws other classes, so the number after × is the ratio to "
+        "the smallest possible size of the same seed."
     )
-    yield f"{TITLES[panel.data]}, mean size at {SIZE_ACCURACY:.0%}.{words}"
+    yield f"{TITLES[panel.data]}: mean size at {SIZE_ACCURACY:.0%} accuracy.{explanation}"
     yield ""
-    last = "" if floor is None else " within 1% of the best |"
+    last = "" if optimum is None else " within 1% of the optimum |"
     yield f"| method | {' | '.join(f'm = {m:,}' for m in counts)} |{last}"
-    yield "|---|" + "---|" * (len(counts) + (floor is not None))
+    yield "|---|" + "---|" * (len(counts) + (optimum is not None))
     for curve in panel.curves:
         if curve in bayes:
             continue
-        sizes = {task.rows: _at(results, curve, i) for i, task in enumerate(curve.tasks)}
-        cells = [_cell(sizes[m], floor) if m in sizes else "" for m in counts]
-        last = "" if floor is None else f" {_reached(sizes, floor)} |"
+        sizes = {task.rows: _sizes_of(results, curve, i) for i, task in enumerate(curve.tasks)}
+        cells = [_cell(sizes[m], optimum) if m in sizes else "" for m in counts]
+        last = "" if optimum is None else f" {_near_optimal_rows(sizes, optimum)} |"
         yield f"| {curve.label} | {' | '.join(cells)} |{last}"
     yield ""
     yield from _rows_to_match(results, panel)
 
 
 def _rows_to_match(results: Results, panel: Panel) -> Iterator[str]:
-    """Yield sentences on how many rows each method needs to match another."""
-    papers = [c for c in panel.curves if c.is_paper]
+    """Yield sentences about the number of rows that each method needs to match another one."""
+    selectors = [c for c in panel.curves if c.is_paper]
     lac = next(c for c in panel.curves if c.task.method == "LAC")
-    ours = next(c for c in panel.curves if c.is_shortlister)
-    goal = _at(results, lac, len(lac.tasks) - 1)
-    matched = []
-    for curve in [*papers, ours]:
+    shortlister = next(c for c in panel.curves if c.is_shortlister)
+    goal = _sizes_of(results, lac, len(lac.tasks) - 1)
+    parts = []
+    for curve in [*selectors, shortlister]:
         enough = [
             task.rows
             for i, task in enumerate(curve.tasks)
-            if _at(results, curve, i).mean() <= goal.mean()
+            if _sizes_of(results, curve, i).mean() <= goal.mean()
         ]
-        matched.append(f"{curve.label}: {f'{enough[0]:,} rows' if enough else 'not reached'}")
+        parts.append(f"{curve.label}: {f'{enough[0]:,} rows' if enough else 'not reached'}")
     yield (
-        f"To be as short as LAC with {lac.task.rows:,} rows ({_mean(goal)}) it takes: "
-        f"{'; '.join(matched)}."
+        f"Number of rows for sets as small as those of LAC with {lac.task.rows:,} rows "
+        f"({_mean(goal)}): {'; '.join(parts)}."
     )
     yield ""
-    few = max(i for i, task in enumerate(ours.tasks) if task.rows <= max(5_000, ours.tasks[0].rows))
-    own = _at(results, ours, few)
-    theirs = min(
-        (_at(results, c, len(c.tasks) - 1) for c in papers),
+    tasks = shortlister.tasks
+    few = max(i for i, task in enumerate(tasks) if task.rows <= max(5_000, tasks[0].rows))
+    own = _sizes_of(results, shortlister, few)
+    best_selector = min(
+        (_sizes_of(results, c, len(c.tasks) - 1) for c in selectors),
         key=lambda sizes: np.inf if np.isnan(sizes).any() else float(sizes.mean()),
     )
-    word = "shorter" if own.mean() < theirs.mean() else "not shorter"
+    verb = "has smaller" if own.mean() < best_selector.mean() else "does not have smaller"
     yield (
-        f"The Shortlister with {ours.tasks[few].rows:,} rows is {word} than the paper's selector "
-        f"with {papers[0].task.rows:,} and the better cost: {_mean(own)} against {_mean(theirs)} "
-        f"(shorter in {int((own < theirs).sum())} of {len(own)} seeds)."
+        f"The Shortlister with {tasks[few].rows:,} rows {verb} sets than the paper's selector with "
+        f"{selectors[0].task.rows:,} rows and the better cost: {_mean(own)} against "
+        f"{_mean(best_selector)} (smaller in {int((own < best_selector).sum())} of {len(own)} "
+        "seeds)."
     )
     yield ""
 
 
-def _cell(sizes: NDArray[np.float64], floor: NDArray[np.float64] | None) -> str:
-    """Return a mean size and its ratio to the best possible one of the same seed."""
-    if floor is None:
+def _cell(sizes: NDArray[np.float64], optimum: NDArray[np.float64] | None) -> str:
+    """Return a mean size and its ratio to the smallest possible one of the same seed."""
+    if optimum is None:
         return _mean(sizes)
-    return "-" if np.isnan(sizes).any() else f"{sizes.mean():.3f}, × {_mean(sizes / floor)}"
+    return "-" if np.isnan(sizes).any() else f"{sizes.mean():.3f}, × {_mean(sizes / optimum)}"
 
 
-def _at(results: Results, curve: Curve, i: int) -> NDArray[np.float64]:
+def _sizes_of(results: Results, curve: Curve, i: int) -> NDArray[np.float64]:
+    """Return the mean sizes of one of the tasks of a curve."""
     return results.sizes_at(Curve(curve.label, (curve.tasks[i],)), SIZE_ACCURACY)
 
 
-def _reached(sizes: dict[int, NDArray[np.float64]], best: NDArray[np.float64]) -> str:
-    enough = [m for m, s in sizes.items() if (s / best).mean() <= 1 + NEAR]
+def _near_optimal_rows(sizes: dict[int, NDArray[np.float64]], optimum: NDArray[np.float64]) -> str:
+    """Return the smallest number of rows with near-optimal sizes, as text."""
+    enough = [m for m, s in sizes.items() if (s / optimum).mean() <= 1 + NEAR_OPTIMAL]
     return f"m = {enough[0]:,}" if enough else "not reached"
 
 
 def _sizes(results: Results) -> Iterator[str]:
-    """Yield mean sizes at equal accuracy for every method of figures 1 and 6."""
+    """Yield the mean sizes at equal accuracy of every method in figures 1 and 6."""
     for name, title in (
         ("fig1", "## Mean size at equal accuracy"),
-        ("fig6", "## The same with a weak scoring function"),
+        ("fig6", "## Mean size at equal accuracy with a weak scoring function"),
     ):
         figure = results.figure(name)
         if figure is None or not any(p.curves for p in figure.panels):
@@ -242,7 +252,7 @@ def _losses(results: Results) -> Iterator[str]:
 
 
 def _figures(results: Results, prefix: str) -> Iterator[str]:
-    yield "## The figures"
+    yield "## Figures"
     yield ""
     for figure in results.figures:
         number = figure.name.removeprefix("fig")
@@ -254,8 +264,8 @@ def _figures(results: Results, prefix: str) -> Iterator[str]:
 
 
 def _mean(values: NDArray[np.float64], digits: int = 3) -> str:
-    """Return mean ± standard deviation over seeds; a dash if a seed has no value."""
+    """Return the mean ± standard deviation over seeds, or a dash if a seed has no value."""
     if np.isnan(values).any():
         return "-"
-    spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
-    return f"{values.mean():.{digits}f}{spread}"
+    std = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{std}"

@@ -1,4 +1,4 @@
-"""The results of a study: every point of every curve and seed, as one tidy table."""
+"""The results of a study: the points of all curves and seeds, in one tidy table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._version import __version__
 from shortlist.frontier import Frontier
-from shortlist.paper.figures import Curve, Figure, Panel
+from shortlist.paper.panels import Curve, Figure, Panel
 from shortlist.paper.scale import Scale
+from shortlist.paper.sources import DataSize
 from shortlist.paper.tasks import Outcome, Task
 
 if TYPE_CHECKING:
@@ -32,100 +33,148 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Point:
+    """A point of a curve, with the task that it belongs to."""
+
+    task: Task
+    outcome: Outcome
+    parameter: float
+    accuracy: float
+    mean_size: float
+
+
+@dataclass(frozen=True)
 class Results:
     """The figures and the outcomes of their tasks.
 
-    Attributes
+    Parameters
     ----------
     figures : list of Figure
         The figures.
-    outcomes : dict of Task to Outcome
-        Outcome of each task and seed.
+    outcomes : mapping of Task to Outcome
+        Outcome of each task with each seed.
     scale : Scale
         Size of the study.
-    data : dict
+    data : mapping of str to mapping of str to int
         Numbers of rows and classes of each data set.
     """
 
     figures: list[Figure]
     outcomes: Mapping[Task, Outcome]
     scale: Scale
-    data: Mapping[str, Mapping[str, object]]
+    data: Mapping[str, DataSize]
 
     def figure(self, name: str) -> Figure | None:
-        """Return a figure by name; None if it was not requested."""
-        return next((f for f in self.figures if f.name == name), None)
+        """Return a figure by name.
+
+        Parameters
+        ----------
+        name : str
+            Name of the figure.
+
+        Returns
+        -------
+        Figure or None
+            The figure, or None if it is not part of the study.
+        """
+        return next((figure for figure in self.figures if figure.name == name), None)
 
     def curves(self, curve: Curve) -> list[Frontier]:
-        """Return a curve for each seed."""
-        return [self._curve(curve, seed) for seed in range(self.scale.seeds)]
+        """Return the points of a curve for each seed.
 
-    def _curve(self, curve: Curve, seed: int) -> Frontier:
+        Parameters
+        ----------
+        curve : Curve
+            A curve of one of the figures.
+
+        Returns
+        -------
+        list of Frontier
+            The points for each seed.
+        """
+        return [self._frontier(curve, seed) for seed in range(self.scale.seeds)]
+
+    def _frontier(self, curve: Curve, seed: int) -> Frontier:
         points = list(self._points(curve, seed))
+        if curve.weight is None:
+            name, parameters = points[0].outcome.parameter_name, [p.parameter for p in points]
+        else:
+            name, parameters = "largest size of K", [p.task.members[-1] for p in points]
         return Frontier(
-            [accuracy for *_, accuracy, _ in points],
-            [size for *_, size in points],
-            [parameter for _, parameter, *_ in points],
-            points[0][0],
+            [point.accuracy for point in points],
+            [point.mean_size for point in points],
+            parameters,
+            name,
             curve.label,
         )
 
-    def _points(self, curve: Curve, seed: int) -> Iterator[tuple[str, float, float, float]]:
-        """Yield parameter name, parameter, accuracy and mean size of each point."""
+    def _points(self, curve: Curve, seed: int) -> Iterator[Point]:
+        """Yield the points of a curve for a seed."""
         for task in curve.tasks:
             outcome = self.outcomes[task.seeded(seed)]
-            for parameter, accuracy, size in zip(
+            for parameter, accuracy, mean_size in zip(
                 outcome.parameter, outcome.accuracy, outcome.mean_size, strict=True
             ):
-                if curve.weight is None:
-                    yield outcome.parameter_name, parameter, accuracy, size
-                elif np.isclose(parameter, curve.weight):
-                    yield "largest size of K", task.members[-1], accuracy, size
+                if curve.weight is None or np.isclose(parameter, curve.weight):
+                    yield Point(task, outcome, parameter, accuracy, mean_size)
 
     def sizes_at(self, curve: Curve, accuracy: float) -> NDArray[np.float64]:
-        """Return the mean size at an accuracy for each seed; NaN if it is not reached."""
+        """Return the mean size of a curve at an accuracy, for each seed.
+
+        Parameters
+        ----------
+        curve : Curve
+            A curve of one of the figures.
+        accuracy : float
+            The accuracy.
+
+        Returns
+        -------
+        array of shape (n_seeds,)
+            Mean sizes; NaN if the curve does not reach the accuracy.
+        """
         return np.array([float(c.size_at(accuracy)) for c in self.curves(curve)])
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """Yield the tidy table: a row for each figure, panel, curve, seed and point."""
+        """Yield the rows of the tidy table.
+
+        Yields
+        ------
+        dict of str to object
+            A row for each figure, panel, curve, seed and point.
+        """
         for figure in self.figures:
             for i, panel in enumerate(figure.panels):
                 for curve in panel.curves:
-                    yield from self._rows(figure, i, panel, curve)
-
-    def _rows(
-        self, figure: Figure, place: int, panel: Panel, curve: Curve
-    ) -> Iterator[dict[str, object]]:
-        for seed in range(self.scale.seeds):
-            for task in curve.tasks:
-                outcome = self.outcomes[task.seeded(seed)]
-                for parameter, accuracy, size in zip(
-                    outcome.parameter, outcome.accuracy, outcome.mean_size, strict=True
-                ):
-                    if curve.weight is not None and not np.isclose(parameter, curve.weight):
-                        continue
-                    yield dict(
-                        zip(
-                            COLUMNS,
-                            (
-                                figure.name, place, panel.data, curve.label, task.method,
-                                task.scoring, task.protocol, outcome.n_train, task.family,
-                                " ".join(f"{k:g}" for k in task.members), task.cost, task.loss,
-                                seed, outcome.parameter_name, parameter, accuracy, size,
-                                outcome.seconds,
-                            ),
-                            strict=True,
-                        )
-                    )  # fmt: skip
+                    for seed in range(self.scale.seeds):
+                        for point in self._points(curve, seed):
+                            yield _row(figure, i, panel, curve, seed, point)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the tidy table as a pandas frame."""
+        """Return the tidy table as a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each figure, panel, curve, seed and point.
+        """
         import pandas as pd
 
         return pd.DataFrame(list(self.rows()), columns=list(COLUMNS))
 
     def save(self, folder: Path) -> list[Path]:
-        """Write `points.csv`, and `points.json` with versions, seeds and scale."""
+        """Write the tidy table to `points.csv`, and also with all settings to `points.json`.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder to write to.
+
+        Returns
+        -------
+        list of Path
+            Paths of both files.
+        """
         rows = list(self.rows())
         with (
             atomic_write(folder / "points.csv") as temporary,
@@ -134,7 +183,7 @@ class Results:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(rows)
-        whole = {
+        content = {
             "versions": versions(),
             "scale": asdict(self.scale),
             "data": self.data,
@@ -142,12 +191,26 @@ class Results:
             "points": rows,
         }
         with atomic_write(folder / "points.json") as temporary:
-            temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
         return [folder / "points.csv", folder / "points.json"]
 
 
+def _row(
+    figure: Figure, panel_number: int, panel: Panel, curve: Curve, seed: int, point: Point
+) -> dict[str, object]:
+    """Return the row of the tidy table for a point."""
+    task, outcome = point.task, point.outcome
+    values = (
+        figure.name, panel_number, panel.data, curve.label, task.method, task.scoring,
+        task.protocol, outcome.n_train, task.family, " ".join(f"{k:g}" for k in task.members),
+        task.cost, task.loss, seed, outcome.parameter_name, point.parameter, point.accuracy,
+        point.mean_size, outcome.seconds,
+    )  # fmt: skip
+    return dict(zip(COLUMNS, values, strict=True))
+
+
 def versions(packages: Sequence[str] = ("numpy", "torch", "scikit-learn")) -> dict[str, str]:
-    """Return the versions of Python and of the packages in use."""
+    """Return the versions of this library, of Python and of the packages."""
     numbers = {"shortlist": __version__, "python": platform.python_version()}
     for package in packages:
         try:
@@ -158,12 +221,12 @@ def versions(packages: Sequence[str] = ("numpy", "torch", "scikit-learn")) -> di
 
 
 def average_curves(curves: Sequence[Frontier]) -> tuple[NDArray[np.float64], ...]:
-    """Return means and standard deviations over seeds of mean size and accuracy.
+    """Return the means over seeds of mean size and accuracy, then their standard deviations.
 
-    Only points with a parameter that the curves of all seeds have are used.
+    Points are averaged if all seeds have their parameter, and left out otherwise.
     """
     common = set.intersection(*(set(c.parameter.tolist()) for c in curves))
-    at = [[p in common for p in c.parameter.tolist()] for c in curves]
-    sizes = np.array([c.mean_size[keep] for c, keep in zip(curves, at, strict=True)])
-    accuracies = np.array([c.accuracy[keep] for c, keep in zip(curves, at, strict=True)])
+    masks = [[p in common for p in c.parameter.tolist()] for c in curves]
+    sizes = np.array([c.mean_size[mask] for c, mask in zip(curves, masks, strict=True)])
+    accuracies = np.array([c.accuracy[mask] for c, mask in zip(curves, masks, strict=True)])
     return sizes.mean(axis=0), accuracies.mean(axis=0), sizes.std(axis=0), accuracies.std(axis=0)

@@ -1,4 +1,4 @@
-"""The runner: solves each task once, in several processes, and stores each outcome at once."""
+"""The runner of a study: it solves each task once, in several processes, and stores outcomes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ from threadpoolctl import threadpool_limits
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.progress import Show, Step, track
 from shortlist._version import __version__
+from shortlist.paper.methods import ScoredFile, solve
 from shortlist.paper.sources import Sources
-from shortlist.paper.tasks import Outcome, ScoredFile, Task, solve
+from shortlist.paper.tasks import Outcome, Task
 
-POLL_S = 0.5
+POLL_SECONDS = 0.5
 
 
 class Store:
     """A folder with a file for each outcome, so that no task is solved twice.
 
-    A file is used only if this version of the library wrote it, for this task and these data.
-    Other files are overwritten.
+    A file is used only if this version of the library wrote it for the same task and the same
+    data. Other files are overwritten.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder. It is created when the first outcome is stored.
+    sources : Sources
+        The data of the study.
+    names : sequence of str
+        Names of the data sets that tasks use.
     """
 
     def __init__(self, folder: Path, sources: Sources, names: Sequence[str]) -> None:
@@ -38,27 +48,24 @@ class Store:
         return self.folder / f"{task.key}.json"
 
     def _identity(self, task: Task) -> dict[str, object]:
+        """Return what a stored outcome must match, as JSON returns it (tuples become lists)."""
         identity = {
             "task": asdict(task),
             "data": self.fingerprints[task.data],
             "version": __version__,
         }
-        known: dict[str, object] = json.loads(json.dumps(identity))
-        return known
+        as_stored: dict[str, object] = json.loads(json.dumps(identity))
+        return as_stored
 
     def get(self, task: Task) -> Outcome | None:
-        """Return the stored outcome of a task, or None."""
+        """Return the stored outcome of a task, or None if there is no valid one."""
         try:
             stored = json.loads(self._path(task).read_text(encoding="utf-8"))
             if stored["identity"] != self._identity(task):
                 return None
             return Outcome(**stored["outcome"])
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-        ):  # The file is absent, damaged, or of another kind.
+        # The file is missing, damaged, or not an outcome.
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def put(self, task: Task, outcome: Outcome) -> None:
@@ -94,13 +101,13 @@ def work(task: Task) -> int:
     """Return a rough estimate of how long a task takes, in arbitrary units."""
     rows = task.rows
     if task.method == "cardinality-aware":
-        learning = len(task.members) > 1
-        return 1 + learning * rows * task.epochs * (1 + len(task.weights)) // 100_000
+        has_choice = len(task.members) > 1  # With one member there is nothing to learn.
+        return 1 + has_choice * rows * task.epochs * (1 + len(task.weights)) // 100_000
     return 1 + (rows // 250 if task.method == "Shortlister" else 0)
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Return groups of tasks that share a classifier, the longest group first."""
+    """Return groups of tasks that share a classifier, the group with the most work first."""
     groups: dict[tuple[str, str, int], list[Task]] = {}
     for task in tasks:
         groups.setdefault((task.data, task.scoring, task.seed), []).append(task)
@@ -108,7 +115,7 @@ def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def _solve_group(group: Sequence[Task], sources: Sources, store: Store) -> Iterator[Task]:
-    """Solve the tasks of a group, and store and yield each."""
+    """Solve the tasks of a group, store each outcome, and yield each solved task."""
     first = group[0]
     scored = ScoredFile(sources.read(first.data, first.seed), first.scoring, first.seed)
     for task in group:
@@ -117,7 +124,7 @@ def _solve_group(group: Sequence[Task], sources: Sources, store: Store) -> Itera
 
 
 def _run_group(group: Sequence[Task], sources: Sources, store: Store) -> None:
-    """Solve a group of tasks in a process."""
+    """Solve a group of tasks in a process of its own."""
     with _single_thread():
         for _ in _solve_group(group, sources, store):
             pass
@@ -125,7 +132,10 @@ def _run_group(group: Sequence[Task], sources: Sources, store: Store) -> None:
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """Use one thread: small steps do not gain from more, and sums are the same everywhere."""
+    """Use one thread, so that results do not depend on the number of processes.
+
+    The training steps are too small to gain from more threads.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -138,23 +148,23 @@ def _single_thread() -> Iterator[None]:
 def _run_in_processes(
     groups: Sequence[Sequence[Task]], sources: Sources, store: Store, workers: int, step: Step
 ) -> None:
-    """Solve groups of tasks in several processes, and report each outcome."""
-    waiting = [task for group in groups for task in group]
+    """Solve groups of tasks in several processes, and report each solved task."""
+    unsolved = [task for group in groups for task in group]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     others = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
         jobs = {pool.submit(_run_group, group, sources, store) for group in groups}
         while jobs:
-            done, jobs = wait(jobs, timeout=POLL_S, return_when=FIRST_EXCEPTION)
-            for task in [t for t in waiting if store.get(t) is not None]:
-                waiting.remove(task)
+            done, jobs = wait(jobs, timeout=POLL_SECONDS, return_when=FIRST_EXCEPTION)
+            for task in [t for t in unsolved if store.get(t) is not None]:
+                unsolved.remove(task)
                 step(describe(task), work(task))
             for job in done:
-                job.result()  # Raises the exception of the process.
+                job.result()  # This raises the exception of the process, if there was one.
         pool.shutdown()
     except BaseException:
-        # Unfinished tasks are not stored and will be solved again.
+        # A task that is interrupted has no stored outcome, so the next run solves it again.
         for process in set(active_children()) - others:
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)

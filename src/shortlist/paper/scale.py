@@ -6,32 +6,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shortlist._utils.validation import check_choice
+
 
 @dataclass(frozen=True)
 class Scale:
     """The size of a study.
 
-    Attributes
+    Parameters
     ----------
-    seeds : int
+    seeds : int, default=3
         Number of seeds.
-    points : int
-        Number of lambdas of a curve.
-    fixed_weights : tuple of float
-        Lambdas of figure 3.
-    rows, weak_rows : int
-        Maximum number of rows to fit selectors on, for real data, and with a weak scoring
-        function, for which the paper says that fewer rows suffice.
-    sample_sizes : tuple of int
+    points : int, default=8
+        Number of cost weights (the paper's lambda) of a curve.
+    fixed_weights : tuple of float, default=(0.1, 0.05, 0.02, 0.01)
+        Cost weights of figure 3.
+    rows : int, default=30_000
+        Maximum number of rows of real data to fit methods on.
+    weak_rows : int, default=20_000
+        The same for a weak scoring function, for which the paper says that fewer rows suffice.
+    sample_sizes : tuple of int, default=(1_000, 5_000, 20_000, 50_000, 150_000, 500_000)
         Numbers of rows in figure 5.
-    largest_shortlister : int
-        Maximum number of artificial rows for the Shortlister.
-    shortlister_epochs : int
+    largest_shortlister : int, default=50_000
+        Maximum number of artificial rows to fit the Shortlister on.
+    shortlister_epochs : int, default=50
         Maximum number of epochs of the Shortlister.
-    epochs, steps : int
-        Maximum number of epochs, and approximate maximum number of steps, of a selector.
-    classifier_rows, test_rows : int
-        Number of artificial rows for the classifier and for the test.
+    epochs : int, default=15
+        Maximum number of epochs of the paper's selector.
+    steps : int, default=12_000
+        Approximate maximum number of training steps of the paper's selector.
+    classifier_rows : int, default=20_000
+        Number of artificial rows to train the classifier on.
+    test_rows : int, default=20_000
+        Number of artificial test rows.
     """
 
     seeds: int = 3
@@ -48,12 +55,35 @@ class Scale:
     test_rows: int = 20_000
 
     def weights(self, cost: str) -> tuple[float, ...]:
-        """Return lambdas in decreasing order. The cost k is higher than log k, so its are lower."""
+        """Return the cost weights of a curve.
+
+        Parameters
+        ----------
+        cost : {"log", "linear"}
+            The cost. The cost k is higher than log k, so its weights are lower.
+
+        Returns
+        -------
+        tuple of float
+            Cost weights in decreasing order.
+        """
+        check_choice(cost, "cost", ["log", "linear"])
         high, low = (0.4, 0.01) if cost == "log" else (0.3, 0.003)
         return tuple(np.geomspace(high, low, self.points).round(6).tolist())
 
     def epochs_for(self, rows: int) -> int:
-        """Return the maximum number of epochs for a number of rows."""
+        """Return the maximum number of epochs for a number of rows.
+
+        Parameters
+        ----------
+        rows : int
+            Number of rows to fit on.
+
+        Returns
+        -------
+        int
+            The number of epochs that takes at most about `steps` steps, but at least 2.
+        """
         return max(2, min(self.epochs, round(self.steps * 128 / rows)))
 
 

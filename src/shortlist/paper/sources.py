@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from shortlist.datasets import FeatureFile, gaussian, load
 
@@ -16,17 +18,31 @@ TITLES = {
     "svhn": "SVHN",
     "gaussian": "10 Gaussian classes in 100 dimensions",
 }
-PLACES = (("cifar100",), ("imagenet", "tinyimagenet"), ("cifar10",), ("svhn",))
-"""The four panels of the paper, each with the data sets that it may show, preferred first."""
+PANEL_CHOICES = (("cifar100",), ("imagenet", "tinyimagenet"), ("cifar10",), ("svhn",))
+"""Data sets that each of the paper's four panels can show, in order of preference."""
+
+DataSize: TypeAlias = Mapping[str, int]
+"""Numbers of rows of the splits "fit", "select" and "test", and of "classes"."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """A folder of feature files, and the numbers of artificial rows for each purpose."""
+    """A folder of feature files, and the numbers of rows of the artificial data.
+
+    Parameters
+    ----------
+    folder : str
+        The folder.
+    gaussian_rows : int
+        Number of artificial rows to fit selectors on.
+    classifier_rows : int
+        Number of artificial rows to train the classifier on.
+    test_rows : int
+        Number of artificial test rows.
+    """
 
     folder: str
     gaussian_rows: int
-    """Rows to fit selectors on."""
     classifier_rows: int
     test_rows: int
 
@@ -39,19 +55,28 @@ class Sources:
         return name == "gaussian" or self.path(name).is_file()
 
     def panels(self) -> list[str]:
-        """Return the data set of each of the four panels, the preferred one if there is none."""
-        return [next((n for n in names if self.has(n)), names[0]) for names in PLACES]
+        """Return the data set of each of the four panels: the first available, or the first."""
+        return [next((n for n in names if self.has(n)), names[0]) for names in PANEL_CHOICES]
 
     def read(self, name: str, seed: int) -> FeatureFile:
-        """Return a data set. Only the artificial one depends on the seed."""
+        """Return a data set. Only the artificial data depend on the seed."""
         if name != "gaussian":
             return load(self.path(name))
-        parts = (self.classifier_rows, self.gaussian_rows, self.test_rows)
-        fit, select, test = gaussian(sum(parts), seed=seed).split(*parts[:2], seed=seed)
+        counts = (self.classifier_rows, self.gaussian_rows, self.test_rows)
+        fit, select, test = gaussian(sum(counts), seed=seed).split(*counts[:2], seed=seed)
         return FeatureFile(fit, select, test, name=name)
 
+    def size(self, name: str) -> DataSize:
+        """Return the numbers of rows and classes of a data set."""
+        if name == "gaussian":
+            counts = (self.classifier_rows, self.gaussian_rows, self.test_rows, 10)
+        else:
+            file = self.read(name, 0)
+            counts = (len(file.fit), len(file.select), len(file.test), len(file.classes))
+        return dict(zip(("fit", "select", "test", "classes"), counts, strict=True))
+
     def fingerprint(self, name: str) -> str:
-        """Return a string that identifies the data."""
+        """Return a string that identifies the content of a data set."""
         if name == "gaussian":
             return f"{self.classifier_rows} {self.gaussian_rows} {self.test_rows}"
         with self.path(name).open("rb") as file:
@@ -59,5 +84,5 @@ class Sources:
 
 
 def missing_message(name: str) -> str:
-    """Return the text of a panel whose data set is not available."""
-    return f"{TITLES[name]}: no {name}.npz in the data folder\n(`shortlist features` makes one)"
+    """Return the text to show in a panel whose data set is not available."""
+    return f"{TITLES[name]}: no {name}.npz in the data folder\n(`shortlist features` creates it)"

@@ -1,4 +1,4 @@
-"""The whole study: solve the tasks of the figures, plot, check the claims, write the page."""
+"""The study: compute the figures of the paper, check its claims, and write the page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_count
 from shortlist.paper.claims import Finding, check_claims
-from shortlist.paper.figures import FIGURES, Figure, make_figures
+from shortlist.paper.figures import FIGURES, make_figures
 from shortlist.paper.page import write_page
+from shortlist.paper.panels import Figure
 from shortlist.paper.plots import draw
 from shortlist.paper.results import Results
 from shortlist.paper.runner import Store, run_all
@@ -24,7 +25,19 @@ MAX_WORKERS = 8
 
 @dataclass(frozen=True)
 class Report:
-    """The results of `run`, and the files that it wrote."""
+    """The results of :func:`run`, and the files that it wrote.
+
+    Parameters
+    ----------
+    results : Results
+        The points of all curves.
+    findings : list of Finding
+        Evidence and a verdict for each claim of the paper.
+    files : list of Path
+        The plots and the tables.
+    page : Path
+        The page.
+    """
 
     results: Results
     findings: list[Finding]
@@ -44,7 +57,7 @@ def run(
     workers: int | None = None,
     progress: Show = "auto",
 ) -> Report:
-    """Compute and plot the figures of the paper from feature files, and check its claims.
+    """Compute and plot the figures of the paper, and check its claims.
 
     Parameters
     ----------
@@ -52,25 +65,25 @@ def run(
         Folder with the feature files `cifar100.npz`, `imagenet.npz` or `tinyimagenet.npz`,
         `cifar10.npz` and `svhn.npz` (see `datasets.load`). Panels without a file stay empty.
     output : path-like
-        Folder for `fig1.png`, `fig1.svg`, …, the tidy tables `points.csv` and `points.json`, and
-        `paper.md`. Outcomes are stored in its folder `kept`, so that an interrupted run can be
-        continued.
+        Folder for the plots (`fig1.png`, `fig1.svg` and so on), the tidy tables `points.csv` and
+        `points.json`, and the page. Outcomes are stored in its folder `kept`, so that a run that
+        was interrupted continues where it stopped.
     figures : sequence of str, optional
-        Names among "fig1" to "fig6" and "losses". All by default.
+        Names of figures: "fig1" to "fig6" and "losses". By default all of them.
     quick : bool, default=False
-        Whether to run a small study of a few minutes: one seed, few rows, few lambdas.
+        Whether to run a small study of a few minutes: one seed, few rows and few cost weights.
     seeds : int, optional
         Number of seeds. By default 3, or 1 if `quick`.
     scale : Scale, optional
-        Size of the study, in place of `quick`.
+        Size of the study. It takes precedence over `quick`.
     page : path-like, optional
-        Where to write the page. By default `paper.md` in the output folder.
+        File to write the page to. By default `paper.md` in the output folder.
     workers : int, optional
         Number of processes, with one thread each. By default one for each core, at most 8. The
-        results do not depend on it. With more than one, a script must guard its main part by
-        ``if __name__ == "__main__":``.
+        results do not depend on it. With more than one process, a script must guard its main part
+        by ``if __name__ == "__main__":``.
     progress : bool or "auto", default="auto"
-        Whether to show a progress bar. "auto": on a terminal.
+        Whether to show a progress bar. With "auto" it is shown on a terminal.
 
     Returns
     -------
@@ -81,63 +94,49 @@ def run(
     ------
     FileNotFoundError
         If the folder does not exist or has none of the feature files.
+    ValueError
+        If a figure is unknown, or a number is not valid.
     """
-    names = _figures(figures)
+    names = _check_figures(figures)
     size = scale if scale is not None else QUICK if quick else Scale()
     size = size if seeds is None else replace(size, seeds=check_count(seeds, "seeds"))
     folder = Path(output)
     sources = Sources(os.fspath(data), max(size.sample_sizes), size.classifier_rows, size.test_rows)
     if not Path(data).is_dir():
         raise FileNotFoundError(f"there is no folder of feature files at {os.fspath(data)!r}")
-    known = _data_sizes(sources, names)
-    defined = make_figures(names, sources, size, known)
-    if not any(panel.curves for figure in defined for panel in figure.panels):
-        asked = ", ".join(f"{name}.npz" for name in sources.panels())
-        raise FileNotFoundError(f"{os.fspath(data)!r} has none of the feature files {asked}")
-    tasks = _tasks(defined, size.seeds)
-    store = Store(folder / "kept", sources, list(known))
+    available = [name for name in sources.panels() if sources.has(name)]
+    available += ["gaussian"] if "fig5" in names else []
+    data_sizes = {name: sources.size(name) for name in available}
+    definitions = make_figures(names, sources, size, data_sizes)
+    if not any(panel.curves for figure in definitions for panel in figure.panels):
+        expected = ", ".join(f"{name}.npz" for name in sources.panels())
+        raise FileNotFoundError(f"{os.fspath(data)!r} has none of the feature files {expected}")
+    tasks = _tasks(definitions, size.seeds)
+    store = Store(folder / "kept", sources, available)
     count = min(os.cpu_count() or 1, MAX_WORKERS) if workers is None else workers
     outcomes = run_all(
         tasks, sources, store, workers=check_count(count, "workers"), progress=progress
     )
-    results = Results(defined, outcomes, size, known)
-    files = [path for figure in defined for path in draw(results, figure, folder)]
+    results = Results(definitions, outcomes, size, data_sizes)
+    files = [path for figure in definitions for path in draw(results, figure, folder)]
     files += results.save(folder)
     findings = check_claims(results)
     target = folder / "paper.md" if page is None else Path(page)
     return Report(results, findings, files, write_page(results, findings, target, folder))
 
 
-def _figures(asked: Sequence[str] | None) -> list[str]:
-    """Return the names of the requested figures, validated."""
-    if asked is None or not len(asked):
+def _check_figures(names: Sequence[str] | None) -> list[str]:
+    """Return the names of figures in order, all of them by default; raise for an unknown name."""
+    if names is None or not len(names):
         return list(FIGURES)
-    unknown = [name for name in asked if name not in FIGURES]
+    unknown = [name for name in names if name not in FIGURES]
     if unknown:
-        raise ValueError(f"there is no figure {unknown[0]!r}; there are: {', '.join(FIGURES)}")
-    return [name for name in FIGURES if name in asked]
-
-
-def _data_sizes(sources: Sources, names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the numbers of rows and classes of the data sets that are available and needed."""
-    sizes: dict[str, dict[str, int]] = {}
-    for name in sources.panels():
-        if sources.has(name):
-            file = sources.read(name, 0)
-            parts = {part: len(getattr(file, part)) for part in ("fit", "select", "test")}
-            sizes[name] = {**parts, "classes": len(file.classes)}
-    if "fig5" in names:
-        sizes["gaussian"] = {
-            "fit": sources.classifier_rows,
-            "select": sources.gaussian_rows,
-            "test": sources.test_rows,
-            "classes": 10,
-        }
-    return sizes
+        raise ValueError(f"there is no figure {unknown[0]!r}; the figures are {', '.join(FIGURES)}")
+    return [name for name in FIGURES if name in names]
 
 
 def _tasks(figures: Sequence[Figure], seeds: int) -> list[Task]:
-    """Return all tasks, each once."""
+    """Return all tasks with each seed, without repetitions."""
     return [
         task.seeded(seed)
         for seed in range(seeds)

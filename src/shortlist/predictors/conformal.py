@@ -17,7 +17,7 @@ from shortlist._utils.arrays import Array, ArrayLike, as_features, row_index, to
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.out_of_core import Matrix, take_rows
 from shortlist._utils.validation import check_choice, check_non_negative, check_probability
-from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import (
     Calibrator,
     Marginal,
@@ -28,6 +28,7 @@ from shortlist.conformal.groups import encode_groups
 from shortlist.conformal.levels import Block, label_levels, mean_sizes
 from shortlist.conformal.prediction import predict_sets
 from shortlist.conformal.quantiles import UnreachableError, p_values
+from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
@@ -217,6 +218,18 @@ class ConformalPredictor(SetPredictor):
         -------
         self
         """
+        return self._fit(scores, y, features, classes, groups)
+
+    def _fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None,
+        classes: ArrayLike | None,
+        groups: ArrayLike | None,
+        extra: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Fit the score, from extra features and labels too if there are any, and calibrate."""
         self._check_parameters()
         # If columns are named, other labels are of classes that the classifier does not know.
         unknown = "raise" if classes is None else "miss"
@@ -234,7 +247,8 @@ class ConformalPredictor(SetPredictor):
         learned = _part(ranking, learning)
         scale = resolve_scale(self.temperature, learned, index[at], score_type)
         score = self._make_score()
-        score.fit(learned.with_scale(score_type, scale), index[at], _rows_of(x, learning))
+        scaled = learned.with_scale(score_type, scale)
+        self._fit_score(score, scaled, index[at], _rows_of(x, learning), extra)
         self.score_, self.temperature_, self._calibration = score, 1 / scale, None
         self.score_type_ = score_type
         if len(held_out):
@@ -245,6 +259,17 @@ class ConformalPredictor(SetPredictor):
         self._training_rows = TrainingRows(learned) if self._learns() else None
         self._finalize_fit(ranking, score_type)
         return self
+
+    def _fit_score(
+        self,
+        score: ConformityScore,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        extra: tuple[ArrayLike, ArrayLike] | None,
+    ) -> None:
+        """Fit the score to the rows that are not kept for calibration."""
+        score.fit(ranking, index, features)
 
     def calibrate(
         self,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from shortlist._utils.arrays import as_features
 from shortlist._utils.warnings import warn
-from shortlist.conformal.calibration import Calibration, RowSchema
+from shortlist.conformal.calibration import Calibration
+from shortlist.conformal.row_schema import RowSchema
 from shortlist.datasets import Rows
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor

@@ -16,7 +16,6 @@ from shortlist.datasets import Rows
 from shortlist.io.models import digest
 from shortlist.io.set_files import sets_table
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.ray.cluster import connect, run_tasks
 from shortlist.ray.output_folder import METADATA_KEY, FileRecord, OutputFolder
 from shortlist.ray.parquet_files import Paths
@@ -266,7 +265,7 @@ class PredictTask:
         return "no rows"
 
     def _predict(self, rows: Rows) -> PredictionSets:
-        matched = rows.match_columns(self.model.classes_, feature_names_of(self.model))
+        matched = rows.match_columns(self.model.classes_, self.model.feature_names)
         return self.model.predict_set(
             matched.ranking(self.model.classes_), matched.features, **self.point
         )

@@ -1,6 +1,6 @@
 """The paper's theory as code: regrets, bounds, Bayes selectors, gaps, and tests of every theorem.
 
-`docs/theory.md` has the statements in their right form, the proofs and the counter-examples.
+`docs/theory.md` states the corrected theorems, with proofs and counter-examples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shortlist.theory.certificates import (
     Certificate,
     certificate,
     gce_threshold,
-    not_consistent,
+    inconsistency_example,
 )
 from shortlist.theory.gaps import (
     FiniteDistribution,
@@ -33,7 +33,7 @@ from shortlist.theory.generalization import (
     loss_bound,
     rademacher_linear,
 )
-from shortlist.theory.hypotheses import hypothesis_words
+from shortlist.theory.hypotheses import hypothesis_definitions
 from shortlist.theory.regret import (
     best_cardinality_error,
     best_top_k_error,
@@ -67,12 +67,12 @@ __all__ = [
     "gamma",
     "gce_threshold",
     "generalization_bound",
-    "hypothesis_words",
+    "hypothesis_definitions",
     "lipschitz",
     "loss_bound",
     "max_loss_example",
     "minimizability_gap",
-    "not_consistent",
+    "inconsistency_example",
     "psi",
     "psi_inverse",
     "rademacher_linear",

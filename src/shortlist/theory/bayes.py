@@ -1,4 +1,4 @@
-"""Bayes selectors: the best choice among the sets of a family for known probabilities."""
+"""Bayes selectors: the best choice from a family of sets when the probabilities are known."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def bayes_choice(
     cost: Cost = "log",
     cost_weight: float = 0.1,
 ) -> int:
-    """Return the member k of a family with the least `cost_weight cost(|g_k|) - p(g_k)`.
+    """Return the member k of a family that minimizes `cost_weight * cost(|g_k|) - p(g_k)`.
 
-    This is the paper's lemma on the stochastic scenario. Among ties, the highest index is chosen.
+    This is the paper's lemma on the stochastic scenario. Ties go to the highest index.
 
     Parameters
     ----------
     p : array-like of shape (n,)
         Probabilities of the labels at one input.
     sizes : sequence of int, or of sequences of int
-        Sizes of sets of the most probable labels (`TopK` of the true probabilities), or the sets
-        themselves as sequences of labels.
+        The family of sets. An integer k stands for the set of the k most probable labels; a
+        sequence contains the labels of a set.
     cost : str, mapping, sequence or callable, default="log"
-        Cost of each size, as in `shortlist.costs.cost_table`.
+        Cost of each set size, as in `shortlist.costs.cost_table`.
     cost_weight : float, default=0.1
-        Lambda of the paper.
+        Weight of the cost, the paper's lambda.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def bayes_choice(
     Raises
     ------
     ValueError
-        If p is not a distribution, or the sizes or sets are not valid.
+        If p is not a distribution, or the sizes or sets are invalid.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def bayes_choice(
     array = distribution(p)
     sets = _as_sets(array, sizes)
     accuracies = np.array([array[members].sum() for members in sets])
-    return _least(-accuracies, [len(members) for members in sets], cost, cost_weight)
+    return _argmin_loss(-accuracies, [len(members) for members in sets], cost, cost_weight)
 
 
 def deterministic_choice(
@@ -63,54 +63,54 @@ def deterministic_choice(
     cost: Cost = "log",
     cost_weight: float = 0.1,
 ) -> int:
-    """Return the best choice for a known label: the smallest set that contains it.
+    """Return the best choice for a known label, usually the smallest set that contains it.
 
-    This is the paper's lemma on the deterministic scenario. It assumes `cost_weight cost <= 1` for
-    every set. Where that fails, or where no set contains the label, the smallest set can be
-    better and is then returned.
+    The paper's lemma on the deterministic scenario assumes `cost_weight * cost <= 1` for every
+    set. Otherwise, or if no set contains the label, a smaller set without the label can have a
+    smaller loss, and is returned.
 
     Parameters
     ----------
     y : int
-        The label.
+        The known label.
     sets : sequence of sequences of int
-        Labels of each set, in order of size.
+        Labels of each set, in ascending order of size.
     cost : str, mapping, sequence or callable, default="log"
-        Cost of each size, as in `shortlist.costs.cost_table`.
+        Cost of each set size, as in `shortlist.costs.cost_table`.
     cost_weight : float, default=0.1
-        Lambda of the paper.
+        Weight of the cost, the paper's lambda.
 
     Returns
     -------
     int
-        Index of the best set; among ties the lowest.
+        Index of the best set. Ties go to the lowest index.
 
     Raises
     ------
     ValueError
-        If there are no sets, or the costs are not valid.
+        If there are no sets, or the costs are invalid.
 
     Examples
     --------
     >>> deterministic_choice(1, [[0], [0, 2], [0, 1, 2]])
     2
-    >>> deterministic_choice(1, [[0], [0, 2], [0, 1, 2]], "linear", 0.6)      # a miss is cheaper
+    >>> deterministic_choice(1, [[0], [0, 2], [0, 1, 2]], "linear", 0.6)      # A miss costs less.
     0
     """
     if not len(sets):
-        raise ValueError("sets must have at least one set; got none")
+        raise ValueError("sets must contain at least one set; got none")
     misses = np.array([float(y not in members) for members in sets])
-    return _least(misses, [len(members) for members in sets], cost, cost_weight, ties="first")
+    return _argmin_loss(misses, [len(members) for members in sets], cost, cost_weight, ties="first")
 
 
-def _least(
+def _argmin_loss(
     errors: NDArray[np.float64],
     sizes: Sequence[int],
     cost: Cost,
     cost_weight: float,
     ties: str = "last",
 ) -> int:
-    """Return the index of the least loss; among ties the first or the last."""
+    """Return the index of the smallest loss. Ties go to the first or the last index."""
     table = cost_table(cost, sizes).numpy()
     costs = check_non_negative(cost_weight, "cost_weight") * np.array(
         [table[size] for size in sizes]
@@ -121,19 +121,23 @@ def _least(
 
 
 def _as_sets(p: NDArray[np.float64], sizes: object) -> list[NDArray[np.intp]]:
-    """Return the sets as arrays of labels; sizes stand for the most probable labels."""
-    given = list(sizes) if np.iterable(sizes) else []
-    if not given:
-        raise ValueError(f"sizes must have at least one size, or one set; got {sizes!r}")
-    if all(isinstance(size, int | np.integer) for size in given):
-        return [top_k(p, int(size)) for size in given]
+    """Return the sets as arrays of labels, given the sets or the sizes of top-k sets."""
+    items = list(sizes) if np.iterable(sizes) else []
+    if not items:
+        raise ValueError(f"sizes must contain at least one size or one set; got {sizes!r}")
+    if all(isinstance(size, int | np.integer) for size in items):
+        return [top_k(p, int(size)) for size in items]
     sets = []
-    for members in given:
+    for members in items:
         labels = np.asarray(members)
         if labels.ndim != 1 or (len(labels) and labels.dtype.kind not in "iu"):
-            raise ValueError(f"a set is a list of labels, a size an integer; got {members!r}")
+            raise ValueError(
+                f"sizes must be integers or sequences of integer labels; got {members!r}"
+            )
         distinct = set(labels.tolist())
         if len(distinct) < len(labels) or not distinct <= set(range(len(p))):
-            raise ValueError(f"a set has distinct labels from 0 to {len(p) - 1}; got {members!r}")
+            raise ValueError(
+                f"a set must have distinct labels from 0 to {len(p) - 1}; got {members!r}"
+            )
         sets.append(labels.astype(np.intp))
     return sets

@@ -1,11 +1,12 @@
-"""The paper's theorems as functions: bounds on the target's regret by a surrogate's regret.
+"""The paper's theorems as functions: bounds on the target regret by the surrogate regret.
 
-Each takes a surrogate regret (a conditional one, or an expected one with minimizability gaps
-added, as all functions here are concave) and returns a bound on the target's regret. Where the
-published statement is wrong, the function returns a right one, and the published one with
-`published=True`. The formulas are in the records of the losses (`shortlist.losses.records`).
+Each function takes a surrogate regret and returns a bound on the target regret. Both regrets can
+be conditional on the input. They can also be expectations to which the minimizability gaps are
+added, because the bounds are concave functions. Where a published bound is wrong, the function
+returns a corrected bound; `published=True` returns the published one. The formulas are in the
+records of the losses (`shortlist.losses.records`).
 
-The hypothesis set must be symmetric and complete (`hypothesis_words` defines both).
+The hypothesis set must be symmetric and complete (`hypothesis_definitions` defines both).
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ def psi(loss: str, t: float, *, n: int = 2, q: float = 0.7) -> float:
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has psi.
+        Name of a comp-sum loss whose record has psi.
     t : float
-        Argument, in [0, 1].
+        Argument of psi, in [0, 1].
     n : int, default=2
         Number of labels.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
     float
-        psi(t).
+        Value of psi at t.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or psi of the loss is not known.
+        If an argument is out of range, or the record of the loss has no psi.
 
     Examples
     --------
@@ -65,23 +66,23 @@ def psi_inverse(loss: str, regret: float, *, n: int = 2, q: float = 0.7) -> floa
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has psi.
+        Name of a comp-sum loss whose record has psi.
     regret : float
-        Value of psi.
+        Surrogate regret, a value of psi.
     n : int, default=2
         Number of labels.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
     float
-        The inverse; 1 if the regret is larger than any psi.
+        The inverse, which is 1 for all regrets of at least `psi(1)`.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or psi of the loss is not known.
+        If an argument is out of range, or the record of the loss has no psi.
 
     Examples
     --------
@@ -98,29 +99,29 @@ def psi_inverse(loss: str, regret: float, *, n: int = 2, q: float = 0.7) -> floa
 def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> float:
     """Return the paper's gamma of a cost-sensitive loss.
 
-    It is `2 sqrt(t)` for log, exp, constrained exp and squared hinge; `2 sqrt(|K|^q t)` for gce;
-    `|K| t` for mae; `t` for hinge and margin.
+    gamma(t) is `2 sqrt(t)` for log, exp, constrained_exp and squared_hinge, `2 sqrt(|K|^q t)` for
+    gce, `|K| t` for mae, and `t` for hinge and margin.
 
     Parameters
     ----------
     loss : str
         Name of a loss whose record has a cost-sensitive bound.
     regret : float
-        Argument t.
+        Surrogate regret t, the argument of gamma.
     members : int, default=2
-        Number |K| of sets to choose from.
+        Number |K| of sets from which the selector chooses.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
     float
-        gamma(t).
+        Value of gamma at t.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or the bound of the loss is not known.
+        If an argument is out of range, or the record of the loss has no bound.
 
     Examples
     --------
@@ -133,12 +134,12 @@ def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> floa
 
 
 def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0.7) -> float:
-    """Bound the cardinality-aware regret: the cost-sensitive theorems.
+    """Bound the cardinality-aware regret by a surrogate regret (cost-sensitive theorems).
 
-    The bound is `gamma(regret)`, for costs in [0, 1] (divide by
-    `1 + cost_weight * cost(largest size)`) and both families, as published. `shortlist theory`
-    finds no violation. The bounds of log, exp, mae, constrained exp, hinge and margin are tight;
-    for the squared hinge loss `sqrt(2 t)` held in every case tested.
+    The bound is `gamma(regret)`, as published, for both families of losses. It requires costs in
+    [0, 1]: divide them by `1 + cost_weight * cost(largest size)`. `shortlist theory` finds no
+    violation. The bounds of log, exp, mae, constrained_exp, hinge and margin are tight. For
+    squared_hinge, the smaller bound `sqrt(2 t)` held in every case tested.
 
     Parameters
     ----------
@@ -147,9 +148,9 @@ def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0
     regret : float
         Regret of the cost-sensitive surrogate.
     members : int
-        Number |K| of sets to choose from.
+        Number |K| of sets from which the selector chooses.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
@@ -159,7 +160,7 @@ def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0
     Raises
     ------
     ValueError
-        If an argument is out of range, or the bound of the loss is not known.
+        If an argument is out of range, or the record of the loss has no bound.
 
     Examples
     --------
@@ -172,12 +173,12 @@ def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0
 def top_k_bound(
     loss: str, regret: float, *, n: int, k: int, q: float = 0.7, published: bool = False
 ) -> float:
-    """Bound the top-k regret by a surrogate regret R: the top-k theorems.
+    """Bound the top-k regret by a surrogate regret R (top-k theorems).
 
     ================ ========================= ==============================================
-    loss             published                 right, for 1 <= k < n, with m = min(k, n - k)
+    loss             published                 corrected
     ================ ========================= ==============================================
-    log, exp         k psi^-1(R)               psi^-1(R): the factor k is not needed
+    log, exp         k psi^-1(R)               psi^-1(R)
     gce, q <= 1/2    k psi^-1(R)               sqrt((1 - q) 2^a m^(a - 1) R)
     gce, q > 1/2     k psi^-1(R): fails        m^q (q R / ((1 - q) (1 - 2^(1 - a))))^(1 - q)
     mae              k n R: fails              none; n R for k = 1
@@ -186,8 +187,9 @@ def top_k_bound(
     hinge, margin    k R: fails                none; R for k = 1
     ================ ========================= ==============================================
 
-    with `a = 1 / (1 - q)`. "Fails" is for 2 <= k < n; for k = 1 the published bound holds, and the
-    smaller of the two is returned.
+    Here `a = 1 / (1 - q)` and `m = min(k, n - k)`. "Fails" refers to 2 <= k < n. The corrected
+    bounds hold for 1 <= k < n. For k = 1 the published bounds hold as well, and the function
+    returns the smaller of the two.
 
     Parameters
     ----------
@@ -198,30 +200,31 @@ def top_k_bound(
     n : int
         Number of labels.
     k : int
-        Number of labels kept, from 1 to n.
+        Size of the top-k set, from 1 to n.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     published : bool, default=False
-        Return the published bound, right or wrong.
+        Whether to return the published bound, even where it fails.
 
     Returns
     -------
     float
-        The bound, at most 1, which no regret exceeds; infinity if the loss is not top-k
-        consistent. Published bounds are not capped.
+        The bound. It is at most 1, the largest possible regret, or infinite if the loss is not
+        top-k consistent. Published bounds can exceed 1.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or the bound of the loss is not known.
+        If an argument is out of range, or the record of the loss has no bound.
 
     Notes
     -----
-    The published proof pairs the i-th best label with the i-th kept one, and uses of the kept one
-    a property of the label on top alone (a softmax of at least 1/n, a centred score of at least
-    zero). The right bounds pair every missed label with a wrongly kept one. To exchange the two,
-    their scores must at least tie, which costs as much as pooling their weights; for log and exp
-    Jensen's inequality then adds up the pairs without a factor. docs/theory.md has the proofs.
+    The published proof pairs the i-th most probable label with the i-th kept label. For every i,
+    it uses a property that only the label with the highest score has: a softmax of at least 1/n,
+    or a centered score of at least zero. The corrected bounds pair every missed label with a
+    wrongly kept label. The score of the wrongly kept label is at least that of the missed label,
+    which costs at least as much surrogate regret as pooling their weights. For log and exp,
+    Jensen's inequality then combines the pairs without a factor k. docs/theory.md has the proofs.
 
     Examples
     --------
@@ -229,37 +232,37 @@ def top_k_bound(
     0.1993
     >>> round(top_k_bound("log", 0.02, n=10, k=5, published=True), 4)
     0.9967
-    >>> top_k_bound("hinge", 0.0, n=3, k=2)                # zero regret, and yet no bound
+    >>> top_k_bound("hinge", 0.0, n=3, k=2)                # No bound, even for a regret of zero.
     inf
     """
     record = get_loss(loss, q=q)
     r = check_non_negative(regret, "regret")
-    m = _missed_at_once(n, k)
+    m = _max_missed(n, k)
     if published:
         return k * record.published_top_k_bound.value(r, n, m)
     if k == n:
         return 0.0
-    right = record.top_k_bound.value(r, n, m)
+    bound = record.top_k_bound.value(r, n, m)
     if k == 1 and record.knows("published_top_k_bound"):
-        right = min(right, record.published_top_k_bound.value(r, n, m))
-    return right if right == math.inf else min(1.0, right)
+        bound = min(bound, record.published_top_k_bound.value(r, n, m))
+    return bound if bound == math.inf else min(1.0, bound)
 
 
-def _missed_at_once(n: int, k: int) -> int:
-    """Check n and k; return how many labels top-k can miss at once."""
+def _max_missed(n: int, k: int) -> int:
+    """Check n and k, and return how many of the k most probable labels top-k can miss."""
     check_count(n, "n", minimum=2)
     if check_count(k, "k") > n:
-        raise ValueError(f"k = {k} is more than n = {n}")
+        raise ValueError(f"k = {k} is more than n = {n}; k must be at most n")
     return min(k, n - k)
 
 
 def rate(
     loss: str, *, n: int, k: int, q: float = 0.7, published: bool = False
 ) -> tuple[float, float]:
-    """Return the top-k bound for a small regret e, as (c, s) of `c e^s`.
+    """Return the constant c and exponent s of the top-k bound `c e^s` for small regrets e.
 
-    The paper has `k sqrt(2 e)` for log and exp, `k n e` for mae, and `k sqrt(2 n^q e)` for gce.
-    Its psi of gce gives the factor `sqrt(1 - q)` as well, which is kept here.
+    The paper states `k sqrt(2 e)` for log and exp, `k n e` for mae, and `k sqrt(2 n^q e)` for gce.
+    For gce, the paper's psi also gives the factor `sqrt(1 - q)`, which this function includes.
 
     Parameters
     ----------
@@ -268,11 +271,11 @@ def rate(
     n : int
         Number of labels.
     k : int
-        Number of labels kept, from 1 to n.
+        Size of the top-k set, from 1 to n.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     published : bool, default=False
-        Return the rate of the published bound.
+        Whether to return the rate of the published bound.
 
     Returns
     -------
@@ -282,7 +285,7 @@ def rate(
     Raises
     ------
     ValueError
-        If an argument is out of range, or the bound of the loss is not known.
+        If an argument is out of range, or the record of the loss has no bound.
 
     Examples
     --------
@@ -294,7 +297,7 @@ def rate(
     (inf, 0.0)
     """
     record = get_loss(loss, q=q)
-    m = _missed_at_once(n, k)
+    m = _max_missed(n, k)
     if k == n and not published:
         return 0.0, 1.0
     if published or (k == 1 and record.knows("published_top_k_bound")):
@@ -304,33 +307,34 @@ def rate(
 
 
 def realizable_bound(loss: str, error: float, *, n: int, q: float = 0.7) -> float:
-    """Bound the top-1 error of h by its expected surrogate error, in the realizable case.
+    """Bound the top-1 error of a hypothesis by its expected surrogate error, for realizable data.
 
-    If some hypothesis separates the data and the set is closed under scaling, the infimum of a
-    comp-sum loss and its minimizability gap are zero (scale the separating hypothesis up), so that
-    `E_01(h) <= psi^-1(E(h))`. For k >= 2 no such bound holds with linear predictors:
-    `top_two_example` is separable for top-2, and its best logistic model errs.
+    Suppose that some hypothesis separates the data, and that the hypothesis set is closed under
+    scaling. Then the infimum of a comp-sum loss and its minimizability gap are zero, and the
+    top-1 error of h is at most `psi^-1` of its expected surrogate error. For k >= 2, linear
+    predictors have no such bound: the data of `top_two_example` are separable for top-2, but the
+    best logistic model has a top-2 error.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has psi.
+        Name of a comp-sum loss whose record has psi.
     error : float
-        Expected surrogate error of h.
+        Expected surrogate error of the hypothesis.
     n : int
         Number of labels.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
     float
-        Bound on the probability that the label with the highest score is wrong.
+        Bound on the probability that the highest score belongs to a wrong label.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or psi of the loss is not known.
+        If an argument is out of range, or the record of the loss has no psi.
 
     Examples
     --------

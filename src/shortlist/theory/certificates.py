@@ -1,4 +1,4 @@
-"""Counter-examples that can be checked by hand: three labels, two kept, exact arithmetic."""
+"""Counter-examples to published top-k bounds in exact arithmetic, for three labels and k = 2."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shortlist.theory.exact_losses import FAILING, ExactLoss, exact_loss
 from shortlist.theory.search import LARGEST, Cases, regrets
 from shortlist.theory.statements import Statement, published_statements
 
-SMALLEST = 120
-"""Probabilities down to 10^-SMALLEST are tested."""
+MAX_ZEROS = 120
+"""The search for a counter-example covers probabilities down to 10^-MAX_ZEROS."""
 
 
 @dataclass(frozen=True)
 class Certificate:
     """A counter-example to a published top-k bound, for three labels and k = 2.
 
-    All numbers are exact; `check` repeats the proof.
+    All numbers are exact. `check` verifies the counter-example.
 
     Parameters
     ----------
@@ -33,9 +33,8 @@ class Certificate:
     p : tuple of Fraction
         Probabilities of the labels.
     scores : tuple of Fraction
-        Values of the softmax for a comp-sum loss, exponentials of the scores (with the product 1)
-        for the constrained exponential loss, and the scores themselves (with the sum 0) for the
-        other constrained losses.
+        Softmax values for a comp-sum loss, exponentials of scores (with product 1) for the
+        constrained exponential loss, and scores (with sum 0) for the other constrained losses.
     q : Fraction, default=Fraction(7, 10)
         Exponent of "gce".
     k : int, default=2
@@ -57,7 +56,7 @@ class Certificate:
     k: int = 2
 
     def kept(self) -> list[int]:
-        """Return the k labels with the highest scores; among ties those of the highest index.
+        """Return the k labels with the highest scores. Ties go to the highest index.
 
         Returns
         -------
@@ -79,69 +78,70 @@ class Certificate:
         return Fraction(best - sum(self.p[y] for y in self.kept()))
 
     def surrogate_regret(self) -> Interval:
-        """Return bounds on the surrogate's regret: its error less the infimum over all scores.
+        """Return the surrogate regret: the error minus the infimum over all scores.
 
         Returns
         -------
         Interval
-            Bounds, equal where the regret is rational.
+            Enclosure of the regret. Its ends are equal if the regret is rational.
         """
         return self._exact().regret(self.p, self.scores)
 
-    def needed(self) -> Interval:
-        """Return bounds on the least surrogate regret that the published statement allows.
+    def required_regret(self) -> Interval:
+        """Return the smallest surrogate regret that the published bound allows.
 
         Returns
         -------
         Interval
-            Bounds, equal where the regret is rational.
+            Enclosure of the regret. Its ends are equal if the regret is rational.
         """
-        return self._exact().needed(self.target_regret() / self.k, len(self.p))
+        return self._exact().required_regret(self.target_regret() / self.k, len(self.p))
 
     def check(self) -> bool:
-        """Return whether this is a counter-example, exactly.
+        """Return whether this is a counter-example, in exact arithmetic.
 
         Returns
         -------
         bool
-            Whether p is a distribution, the scores are allowed, and the surrogate regret is less
-            than the statement allows.
+            Whether p is a distribution, the scores satisfy the constraint of the loss, and the
+            surrogate regret is less than the published bound allows.
         """
-        proper = sum(self.p) == 1 and min(self.p) >= 0 and self._exact().allows(self.scores)
-        return proper and self.surrogate_regret() < self.needed()
+        is_valid = sum(self.p) == 1 and min(self.p) >= 0 and self._exact().allows(self.scores)
+        return is_valid and self.surrogate_regret() < self.required_regret()
 
     def _exact(self) -> ExactLoss:
         """Return the loss in exact arithmetic."""
         return exact_loss(self.loss, self.q)
 
     def __str__(self) -> str:
+        target, regret = self.target_regret(), self.surrogate_regret().high
         return (
-            f"{get_loss(self.loss, q=float(self.q)).label}: p = {_listed(self.p)}, "
-            f"{self._exact().score_name} = {_listed(self.scores)} keeps labels "
-            f"{', '.join(map(str, self.kept()))}; top-2 regret {_short(self.target_regret())}, "
-            f"surrogate regret at most {_short(self.surrogate_regret().high)}, at least "
-            f"{_short(self.needed().low)} needed"
+            f"{get_loss(self.loss, q=float(self.q)).label}: p = {_format_tuple(self.p)}, "
+            f"{self._exact().score_name} = {_format_tuple(self.scores)} keeps labels "
+            f"{', '.join(map(str, self.kept()))}; top-2 regret {_format_number(target)}, "
+            f"surrogate regret at most {_format_number(regret)}, but at least "
+            f"{_format_number(self.required_regret().low)} is required"
         )
 
 
 def certificate(loss: str, q: float = 0.7) -> Certificate | None:
-    """Return the simplest counter-example to the published top-k bound of a loss.
+    """Return a simple counter-example to the published top-k bound of a loss.
 
-    It has three labels, two of them kept, and probabilities of one digit: the largest ones for
-    which the statement fails.
+    The example has three labels and k = 2. The two smaller probabilities are one-digit numbers
+    times a power of ten, the largest power for which the bound fails.
 
     Parameters
     ----------
     loss : str
-        "mae", "gce", "constrained_exp", "squared_hinge", "hinge" or "margin". The published bounds
-        of the other losses hold.
+        "mae", "gce", "constrained_exp", "squared_hinge", "hinge" or "margin". The published
+        bounds of the other losses hold.
     q : float, default=0.7
         Exponent of "gce".
 
     Returns
     -------
     Certificate or None
-        The counter-example; None if none was found, as for "gce" with q <= 1/2.
+        The counter-example, or None if there is none, as for "gce" with q <= 1/2.
 
     Raises
     ------
@@ -158,8 +158,8 @@ def certificate(loss: str, q: float = 0.7) -> Certificate | None:
     """
     check_choice(loss, "loss", FAILING)
     if get_loss(loss, q=q).top_k_bound is NO_BOUND:
-        powers = (not_consistent(loss, Fraction(1, 10**j)) for j in range(1, 9))
-        return next(example for example in powers if example.check())
+        examples = (inconsistency_example(loss, Fraction(1, 10**j)) for j in range(1, 9))
+        return next(example for example in examples if example.check())
     exponent = Fraction(float(q)).limit_denominator(1000)
     for p in _candidates(loss, float(q)):
         for digits in (1, 2, 3, 5, 8, 12):
@@ -170,15 +170,16 @@ def certificate(loss: str, q: float = 0.7) -> Certificate | None:
     return None
 
 
-def not_consistent(loss: str, e: Fraction) -> Certificate:
-    """Return scores whose surrogate regret goes to zero with e while the top-2 regret stays 3/10.
+def inconsistency_example(loss: str, e: Fraction) -> Certificate:
+    """Return an example that a loss is not consistent for the top-k loss with k = 2.
 
-    So mae, hinge and margin are not consistent for the top-k loss with k >= 2.
+    As e tends to zero, the surrogate regret of the example tends to zero, but its top-2 regret
+    remains 3/10.
 
     Parameters
     ----------
     loss : {"mae", "hinge", "margin"}
-        A loss that is not consistent.
+        Name of a loss that is not consistent.
     e : Fraction
         A number between 0 and 1/3.
 
@@ -194,9 +195,10 @@ def not_consistent(loss: str, e: Fraction) -> Certificate:
 
     Examples
     --------
-    >>> [float(not_consistent("mae", Fraction(1, 10**j)).surrogate_regret().high) for j in (1, 3)]
-    [0.09, 0.0009]
-    >>> not_consistent("hinge", Fraction(1, 1000)).target_regret()
+    >>> example = inconsistency_example("mae", Fraction(1, 1000))
+    >>> float(example.surrogate_regret().high), float(example.target_regret())
+    (0.0009, 0.3)
+    >>> inconsistency_example("hinge", Fraction(1, 1000)).target_regret()
     Fraction(3, 10)
     """
     known = [name for name in FAILING if get_loss(name).top_k_bound is NO_BOUND]
@@ -211,15 +213,15 @@ def not_consistent(loss: str, e: Fraction) -> Certificate:
 
 
 def gce_threshold(tolerance: float = 1e-4) -> float:
-    """Return the exponent q above which the published top-2 bound of gce fails: 1/2.
+    """Compute the exponent q above which the published top-2 bound of gce fails, which is 1/2.
 
-    It is found for three labels by bisection over q, with `p = (1 - e, 0.9 e, 0.1 e)` and e down
-    to exp(-10^6), because close to the threshold the counter-examples are that extreme.
+    The function bisects q for three labels with `p = (1 - e, 0.9 e, 0.1 e)` and e down to
+    exp(-10^6). Near the threshold, only such extreme distributions are counter-examples.
 
     Parameters
     ----------
     tolerance : float, default=1e-4
-        Width of the last interval.
+        Width of the interval at which the bisection stops.
 
     Returns
     -------
@@ -239,10 +241,10 @@ def gce_threshold(tolerance: float = 1e-4) -> float:
 
 
 def _fails(q: float) -> bool:
-    """Return whether the published bound of gce fails for some e."""
+    """Return whether the published bound of gce fails for some distribution."""
     log_e = -torch.logspace(-1, 6, 200, dtype=torch.float64)
-    rest = torch.log(-torch.expm1(log_e))
-    log_p = torch.stack([rest, log_e + math.log(0.9), log_e + math.log(0.1)], dim=1)
+    log_first = torch.log(-torch.expm1(log_e))
+    log_p = torch.stack([log_first, log_e + math.log(0.9), log_e + math.log(0.1)], dim=1)
     return bool((_slack(_published("gce", q), log_p) > 0).any())
 
 
@@ -253,7 +255,7 @@ def _published(loss: str, q: float) -> Statement:
 
 
 def _slack(statement: Statement, log_p: torch.Tensor) -> torch.Tensor:
-    """Return by how much the regret of keeping the first and the third label is too small."""
+    """Return by how much the log-regret of keeping labels 0 and 2 is too small for the bound."""
     rows = len(log_p)
     kept = torch.zeros((rows, LARGEST), dtype=torch.bool)
     kept[:, [0, 2]] = True
@@ -261,36 +263,37 @@ def _slack(statement: Statement, log_p: torch.Tensor) -> torch.Tensor:
     logits = torch.zeros((rows, LARGEST), dtype=torch.float64)
     logits[:, :3] = log_p
     _, target, surrogate = regrets(statement, cases, logits)
-    slack = statement.needed(target, cases.n.double(), cases.k.double()) - surrogate
+    slack = statement.log_required_regret(target, cases.n.double(), cases.k.double()) - surrogate
     return slack.nan_to_num(nan=-torch.inf)
 
 
 def _candidates(loss: str, q: float) -> Iterator[tuple[Fraction, ...]]:
-    """Yield distributions of one-digit numbers that violate the statement in floating point."""
+    """Yield distributions with one-digit probabilities that violate the bound in floating point."""
     statement = _published(loss, q)
     pairs = [(a, b) for a in range(2, 10) for b in range(1, a)]
-    for zeros in range(1, SMALLEST):
+    for zeros in range(1, MAX_ZEROS):
         unit = Fraction(1, 10**zeros)
-        some = [(1 - (a + b) * unit, a * unit, b * unit) for a, b in pairs]
-        some = [p for p in some if p[0] >= p[1]]
-        if not some:
+        candidates = [(1 - (a + b) * unit, a * unit, b * unit) for a, b in pairs]
+        candidates = [p for p in candidates if p[0] >= p[1]]
+        if not candidates:
             continue
-        log_p = torch.tensor([[math.log(float(x)) for x in p] for p in some], dtype=torch.float64)
+        logs = [[math.log(float(x)) for x in p] for p in candidates]
+        log_p = torch.tensor(logs, dtype=torch.float64)
         slack = _slack(statement, log_p)
         best = int(slack.argmax())
         if float(slack[best]) > 1e-3:
-            yield some[best]
+            yield candidates[best]
 
 
-def _listed(numbers: tuple[Fraction, ...]) -> str:
-    """Return a tuple of fractions as text."""
-    return f"({', '.join(map(_short, numbers))})"
+def _format_tuple(numbers: tuple[Fraction, ...]) -> str:
+    """Format a tuple of fractions."""
+    return f"({', '.join(map(_format_number, numbers))})"
 
 
-def _short(x: Fraction) -> str:
-    """Return a fraction in decimals, in full if they are few."""
+def _format_number(x: Fraction) -> str:
+    """Format a fraction as a decimal number, exactly if it has at most six decimals."""
     if x.denominator <= 10**6 and 10**6 % x.denominator == 0:
         return f"{float(x):g}"
     if 0 < 1 - x < Fraction(1, 1000):
-        return f"1 - {_short(1 - x)}"
+        return f"1 - {_format_number(1 - x)}"
     return f"{float(x):.4g}"

@@ -1,4 +1,4 @@
-"""Exact arithmetic: fractions, and intervals of fractions for roots."""
+"""Exact arithmetic with fractions. Roots are enclosed by intervals of fractions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 DIGITS = 40
-"""Significant digits of the bounds of a root."""
+"""Number of significant digits to which roots are enclosed."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers from `low` to `high`, two fractions.
+    """The closed interval from `low` to `high`.
 
     Examples
     --------
@@ -25,7 +25,7 @@ class Interval:
 
     @classmethod
     def of(cls, value: Fraction | int) -> Interval:
-        """Return the interval of one number."""
+        """Return the interval that contains one number."""
         return cls(Fraction(value), Fraction(value))
 
     def __add__(self, other: Interval | Fraction | int) -> Interval:
@@ -44,24 +44,25 @@ class Interval:
         return Interval(min(ends), max(ends))
 
     def power(self, exponent: Fraction) -> Interval:
-        """Raise numbers that are not negative to a positive exponent."""
+        """Raise a non-negative interval to a positive exponent."""
         if self.low < 0 or exponent <= 0:
             raise ValueError(
-                f"{self} to the power {exponent} is not defined; both must be positive"
+                f"{self} to the power {exponent} is not supported; the interval must not be "
+                "negative, and the exponent must be positive"
             )
         return Interval(_power(self.low, exponent)[0], _power(self.high, exponent)[1])
 
     def __lt__(self, other: Interval) -> bool:
-        """Return whether every number of this interval is less than every number of the other."""
+        """Return whether every number of this interval is below every number of the other."""
         return self.high < other.low
 
 
 def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """Return bounds of x^exponent that differ in the last of `DIGITS` significant digits."""
+    """Return a lower and an upper bound of x^exponent, with `DIGITS` significant digits."""
     y, degree = x**exponent.numerator, exponent.denominator
     if degree == 1 or y == 0:
         return y, y
-    # 10^-places is at most one unit in the last digit.
+    # `places` decimals give at least `DIGITS` significant digits.
     bits = y.denominator.bit_length() - y.numerator.bit_length()
     places = DIGITS + max(0, int(bits * 0.30103) // degree + 2)
     root = _floor_root(y.numerator * 10 ** (degree * places) // y.denominator, degree)
@@ -69,12 +70,12 @@ def _power(x: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _floor_root(x: int, degree: int) -> int:
-    """Return the largest r with r^degree <= x, by Newton's method from above."""
+    """Return the largest integer r with r^degree <= x, by Newton's method from above."""
     if x == 0:
         return 0
     r = 1 << -(-x.bit_length() // degree)
     while True:
-        closer = ((degree - 1) * r + x // r ** (degree - 1)) // degree
-        if closer >= r:
+        smaller = ((degree - 1) * r + x // r ** (degree - 1)) // degree
+        if smaller >= r:
             return r
-        r = closer
+        r = smaller

@@ -1,4 +1,4 @@
-"""The losses whose published top-k bound fails, in exact arithmetic for three labels and k = 2."""
+"""Exact arithmetic for losses whose published top-k bound fails, for three labels and k = 2."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Vector = tuple[Fraction, ...]
 class ExactLoss(ABC):
     """A loss in exact arithmetic.
 
-    `scores` are values of the softmax for a comp-sum loss, exponentials of the scores for the
-    constrained exponential loss, and the scores themselves for the other constrained losses.
+    `scores` are softmax values for a comp-sum loss, exponentials of scores for the constrained
+    exponential loss, and scores for the other constrained losses.
     """
 
     score_name = "scores"
@@ -27,47 +27,47 @@ class ExactLoss(ABC):
 
     @abstractmethod
     def allows(self, scores: Vector) -> bool:
-        """Return whether some hypothesis has these scores."""
+        """Return whether the scores satisfy the constraint of the loss."""
 
     @abstractmethod
     def regret(self, p: Vector, scores: Vector) -> Interval:
-        """Return bounds on the error less the infimum over all scores."""
+        """Return an enclosure of the regret: the error minus the infimum over all scores."""
 
     @abstractmethod
-    def needed(self, share: Fraction, n: int) -> Interval:
-        """Return bounds on the least regret that the published bound allows.
+    def required_regret(self, share: Fraction, n: int) -> Interval:
+        """Return an enclosure of the smallest regret that the published bound allows.
 
         `share` is the top-k regret divided by k.
         """
 
     def tied_scores(self, p: Vector, digits: int) -> Vector:
-        """Return the best scores at which the last two labels tie, in a few digits."""
-        raise NotImplementedError(f"{type(self).__name__} has no scores that tie")
+        """Return the best scores with a tie of the last two labels, rounded to some digits."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement tied_scores")
 
 
-class _OnSoftmax(ExactLoss):
+class _SoftmaxLoss(ExactLoss):
     score_name = "softmax"
 
     def allows(self, scores: Vector) -> bool:
         return sum(scores) == 1 and min(scores) > 0
 
 
-class _Mae(_OnSoftmax):
+class _Mae(_SoftmaxLoss):
     def regret(self, p: Vector, scores: Vector) -> Interval:
         return Interval.of(_dot(p, [1 - s for s in scores]) - (1 - max(p)))
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         return Interval.of(share / n)
 
 
-class _Gce(_OnSoftmax):
+class _Gce(_SoftmaxLoss):
     def regret(self, p: Vector, scores: Vector) -> Interval:
         a = 1 / (1 - self.q)
         norm = _total(Interval.of(x).power(a) for x in p).power(1 - self.q)
         hits = _total(Interval.of(s).power(self.q) * x for x, s in zip(p, scores, strict=True))
         return (norm - hits) * (1 / self.q)
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         a = 1 / (1 - self.q)
         powers = Interval.of(1 + share).power(a) + Interval.of(1 - share).power(a)
         mean = (powers * Fraction(1, 2)).power(1 - self.q)
@@ -91,52 +91,52 @@ class _ConstrainedExp(ExactLoss):
         infimum = Interval.of(math.prod(v)).power(Fraction(1, n)) * n
         return Interval.of(_dot(v, scores)) - infimum
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         return Interval.of((share / 2) ** 2)
 
     def tied_scores(self, p: Vector, digits: int) -> Vector:
-        first, tied = _weights(p)
+        first, tied = _tied_weights(p)
         s = _rounded((first / tied) ** (1 / 3), digits)
         return 1 / s**2, s, s
 
 
-class _OnScores(ExactLoss):
+class _ScoreLoss(ExactLoss):
     def allows(self, scores: Vector) -> bool:
         return sum(scores) == 0
 
 
-class _SquaredHinge(_OnScores):
+class _SquaredHinge(_ScoreLoss):
     def regret(self, p: Vector, scores: Vector) -> Interval:
         v = [1 - x for x in p]
         infimum = len(p) ** 2 / sum((1 / x for x in v), Fraction())
         return Interval.of(_dot(v, [x * x for x in _hinges(scores)]) - infimum)
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         return Interval.of((share / 2) ** 2)
 
     def tied_scores(self, p: Vector, digits: int) -> Vector:
-        first, tied = _weights(p)
+        first, tied = _tied_weights(p)
         s = _rounded(3 / tied / (1 / first + 2 / tied), digits) - 1
         return -2 * s, s, s
 
 
-class _Hinge(_OnScores):
+class _Hinge(_ScoreLoss):
     def regret(self, p: Vector, scores: Vector) -> Interval:
         v = [1 - x for x in p]
         return Interval.of(_dot(v, _hinges(scores)) - len(p) * min(v))
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         return Interval.of(share)
 
 
-class _Margin(_OnScores):
-    """The margin loss with rho = 1."""
+class _Margin(_ScoreLoss):
+    """Margin loss with rho = 1."""
 
     def regret(self, p: Vector, scores: Vector) -> Interval:
         v = [1 - x for x in p]
         return Interval.of(_dot(v, [min(x, Fraction(1)) for x in _hinges(scores)]) - min(v))
 
-    def needed(self, share: Fraction, n: int) -> Interval:
+    def required_regret(self, share: Fraction, n: int) -> Interval:
         return Interval.of(share)
 
 
@@ -149,11 +149,11 @@ _EXACT: dict[str, type[ExactLoss]] = {
     "margin": _Margin,
 }
 FAILING = tuple(_EXACT)
-"""Losses whose published top-k theorem fails (gce for q > 1/2)."""
+"""Losses whose published top-k theorem fails. For "gce" it fails for q > 1/2."""
 
 
 def exact_loss(loss: str, q: Fraction) -> ExactLoss:
-    """Return a loss in exact arithmetic; raise an error that lists those there are."""
+    """Return a loss in exact arithmetic. The error for an unknown name lists the known ones."""
     return _EXACT[check_choice(loss, "loss", FAILING)](q)
 
 
@@ -167,8 +167,8 @@ def _hinges(scores: Vector) -> list[Fraction]:
     return [max(Fraction(), 1 + s) for s in scores]
 
 
-def _weights(p: Vector) -> tuple[float, float]:
-    """Return 1 - p of the first label, and the mean of the two others."""
+def _tied_weights(p: Vector) -> tuple[float, float]:
+    """Return 1 - p of the first label, and the mean 1 - p of the other two."""
     return float(p[1] + p[2]), 1 - float(p[1] + p[2]) / 2
 
 

@@ -1,7 +1,7 @@
 """Minimizability gaps, `M(H) = E*(H) - E_x[C*(H, x)]`.
 
-The gap is the least expected error of a hypothesis set less the expectation of the least
-conditional errors. It is zero for all functions, and at most the approximation error.
+The gap is the smallest expected error of a hypothesis set minus the expectation of the smallest
+conditional errors. It is zero for the set of all functions, and at most the approximation error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shortlist.theory.surrogates import surrogate_infimum
 
 @dataclass(frozen=True)
 class FiniteDistribution:
-    """A distribution on finitely many inputs.
+    """A distribution of inputs and labels, with a finite number of inputs.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class FiniteDistribution:
 
     @classmethod
     def of(cls, x: ArrayLike, p: ArrayLike, weights: ArrayLike | None = None) -> FiniteDistribution:
-        """Return the distribution of these inputs and labels.
+        """Create a distribution from inputs and label probabilities.
 
         Parameters
         ----------
         x : array-like of shape (inputs, features) or (inputs,)
-            The inputs; a vector is one feature.
+            The inputs. A vector has one feature.
         p : array-like of shape (inputs, n)
             Probabilities of the labels at each input.
         weights : array-like of shape (inputs,), optional
-            Probabilities of the inputs. By default they are equally likely.
+            Probabilities of the inputs. By default, all inputs have the same probability.
 
         Returns
         -------
@@ -65,19 +65,23 @@ class FiniteDistribution:
         Raises
         ------
         ValueError
-            If p or the weights are not distributions, or the lengths differ.
+            If p or the weights are not distributions, or the numbers of inputs differ.
         """
         inputs = np.asarray(x, dtype=np.float64)
-        inputs = inputs[:, None] if inputs.ndim == 1 else inputs  # one feature
+        inputs = inputs[:, None] if inputs.ndim == 1 else inputs
         table = np.stack([distribution(row) for row in np.asarray(p, dtype=np.float64)])
-        each = np.full(len(inputs), 1 / len(inputs))
+        input_weights = np.full(len(inputs), 1 / len(inputs))
         if weights is not None:
-            each = np.asarray(weights, dtype=np.float64)
-            if each.ndim != 1 or not (each >= 0).all() or not abs(each.sum() - 1) <= 1e-9:
-                raise ValueError(f"weights must be at least 0 and sum to 1; got {weights!r}")
-        if not len(inputs) == len(table) == len(each):
-            raise ValueError(f"x has {len(inputs)} inputs, p {len(table)}, and weights {len(each)}")
-        return cls(inputs, table, each)
+            input_weights = np.asarray(weights, dtype=np.float64)
+            is_distribution = (input_weights >= 0).all() and abs(input_weights.sum() - 1) <= 1e-9
+            if input_weights.ndim != 1 or not is_distribution:
+                raise ValueError(f"weights must be non-negative and sum to 1; got {weights!r}")
+        if not len(inputs) == len(table) == len(input_weights):
+            raise ValueError(
+                f"x has {len(inputs)} inputs, p has {len(table)}, and weights has "
+                f"{len(input_weights)}; they must be equal"
+            )
+        return cls(inputs, table, input_weights)
 
     def top_k_error(self, weights: ArrayLike, k: int) -> float:
         """Return the expected top-k error of the linear predictor with scores `x @ weights`.
@@ -87,12 +91,12 @@ class FiniteDistribution:
         weights : array-like of shape (features, n)
             Weights of the predictor.
         k : int
-            Number of labels kept.
+            Size of the top-k set.
 
         Returns
         -------
         float
-            The error.
+            The expected error.
         """
         scores = self.x @ np.asarray(weights, dtype=np.float64)
         errors = [top_k_error(p, s, k) for p, s in zip(self.p, scores, strict=True)]
@@ -106,9 +110,9 @@ class Gap:
     Parameters
     ----------
     least : float
-        Least expected error of the hypothesis set.
+        Smallest expected error of the hypothesis set.
     conditional : float
-        Expectation of the least conditional errors.
+        Expectation of the smallest conditional errors.
     weights : ndarray of shape (features, n), optional
         Weights of the best linear predictor.
     """
@@ -124,10 +128,10 @@ class Gap:
 
     @property
     def approximation(self) -> float:
-        """The approximation error: the least expected error less that of all functions.
+        """The approximation error: the smallest expected error minus that of all functions.
 
-        It equals the gap, as complete hypothesis sets have the conditional infima of all
-        functions.
+        It equals the gap, because a complete hypothesis set has the same conditional infima as
+        the set of all functions.
         """
         return self.gap
 
@@ -142,35 +146,36 @@ def minimizability_gap(
     starts: int = 8,
     seed: int = 0,
 ) -> Gap:
-    """Compute the minimizability gap of a surrogate for a finite distribution, numerically.
+    """Compute the minimizability gap of a surrogate loss for a finite distribution, numerically.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its infimum.
+        Name of a loss whose record has `infimum`.
     data : FiniteDistribution
         The distribution.
     hypotheses : {"linear", "all"}, default="linear"
-        Scores `x @ W` (no constant: give one as a feature), or all functions, whose gap is zero.
+        Hypothesis set. "linear" has the scores `x @ W`; for an intercept, add a constant feature
+        to x. "all" is the set of all functions, whose gap is zero.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
     starts : int, default=8
-        Number of starts of the minimisation: zero, then random weights. Losses that are not convex
-        (mae, gce, margin) need several.
+        Number of starts of the minimisation. The first start has zero weights, and the others
+        have random weights. Non-convex losses (mae, gce, margin) need several starts.
     seed : int, default=0
-        Seed of the random weights.
+        Seed of the random starts.
 
     Returns
     -------
     Gap
-        The gap and the errors that it is made of.
+        The gap, and the two errors whose difference it is.
 
     Raises
     ------
     ValueError
-        If an argument is not valid, or the infimum of the loss is not known.
+        If an argument is invalid, or the record of the loss has no infimum.
 
     Examples
     --------
@@ -187,13 +192,13 @@ def minimizability_gap(
     if hypotheses == "all":
         return Gap(conditional, conditional, None)
     module = from_name(loss, q=q, rho=rho, cost_sensitive=False, reduction="none")
-    x, p, each = (torch.from_numpy(a) for a in (data.x, data.p, data.weights))
+    x, p, input_weights = (torch.from_numpy(a) for a in (data.x, data.p, data.weights))
     n = p.shape[1]
 
     def error(weights: Tensor) -> Tensor:
         scores = (x @ weights)[:, None, :].expand(-1, n, -1)
         labels = torch.arange(n).expand(len(x), -1)
-        value: Tensor = (each[:, None] * p * module(scores, labels)).sum()
+        value: Tensor = (input_weights[:, None] * p * module(scores, labels)).sum()
         return value
 
     generator = torch.Generator().manual_seed(seed)
@@ -209,7 +214,7 @@ def minimizability_gap(
 
 
 def _minimise(error: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """Return the weights at which L-BFGS ends."""
+    """Minimise a function of the weights by L-BFGS."""
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=2000, tolerance_grad=1e-12, line_search_fn="strong_wolfe"
@@ -226,14 +231,14 @@ def _minimise(error: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
 
 
 def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.float64]]:
-    """Return data that a linear predictor gets right for top-2, and comp-sum losses get wrong.
+    """Return an example of top-2-realizable data on which comp-sum losses have a top-2 error.
 
-    One feature, three labels: at x = -1 always label 1; at x = 1 label 0, or label 1 with
-    probability e. The weights (1, 0, -1), also returned, rank 0, 1, 2 at x = 1 and 2, 1, 0 at
-    x = -1: label 1 is always among the first two, and so is label 0, so the data are
-    top-2-realizable. But a comp-sum loss prefers label 1 on top at x = -1, with a negative weight,
-    which puts it last at x = 1: its minimiser errs with probability e / 2. The minimizability gap
-    accounts for the difference.
+    The data have one feature and three labels. At x = -1 the label is 1. At x = 1 the label is 1
+    with probability e, and 0 otherwise. The weights (1, 0, -1) rank the labels 0, 1, 2 at x = 1
+    and 2, 1, 0 at x = -1. Their first two labels always include the true label, so that the data
+    are top-2-realizable. A comp-sum loss, however, ranks label 1 first at x = -1 by a negative
+    weight, and therefore last at x = 1. Its minimizer has the top-2 error e / 2. The
+    minimizability gap accounts for the difference.
 
     Parameters
     ----------
@@ -249,8 +254,8 @@ def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.floa
 
     Notes
     -----
-    The paper cites Yang and Koyejo (2020, Proposition 5.1) for an example; this one was
-    constructed here.
+    The paper cites Yang and Koyejo (2020, Proposition 5.1) for such an example. This one is not
+    from the literature.
 
     Examples
     --------
@@ -266,11 +271,12 @@ def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.floa
 
 
 def max_loss_example() -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-    """Return an example that max losses have no bound, even for k = 1.
+    """Return an example that shows that max losses have no bound, even for k = 1.
 
-    The max hinge loss of Crammer and Singer, `max_{y' != y} max(0, 1 - h_y + h_y')`, has its
-    least conditional error 1 at equal scores if no label has more than half of the probability.
-    There the tie goes to the last label, whose regret is 0.1, while the surrogate's is zero.
+    The max hinge loss of Crammer and Singer is `max_{y' != y} max(0, 1 - h_y + h_y')`. If no label
+    has a probability above 1/2, its smallest conditional error is 1, which equal scores attain.
+    The tie then goes to the last label, so that the top-1 regret of the example is 0.1, while the
+    surrogate regret is zero.
 
     Returns
     -------
@@ -293,9 +299,10 @@ def max_loss_example() -> tuple[NDArray[np.float64], NDArray[np.float64], float,
         others = [np.delete(h, y).max() for y in range(3)]
         return float(sum(p[y] * max(0.0, 1 - h[y] + others[y]) for y in range(3)))
 
-    # A linear programme; its optimum is at equal scores or where one label leads by one.
-    leads = [np.where(np.arange(3) == y, 1.0, 0.0) for y in range(3)]
-    pairs = [1 - lead for lead in leads]
-    least = min(error(h) for h in [scores, *leads, *pairs])
+    # The minimum of this linear programme is at equal scores, or where the scores of one or two
+    # labels exceed the others by one.
+    one_leads = [np.where(np.arange(3) == y, 1.0, 0.0) for y in range(3)]
+    two_lead = [1 - h for h in one_leads]
+    infimum = min(error(h) for h in [scores, *one_leads, *two_lead])
     target = float(p.max() - p[top_k(scores, 1)[0]])
-    return p, scores, error(scores) - least, target
+    return p, scores, error(scores) - infimum, target

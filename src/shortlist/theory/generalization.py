@@ -1,4 +1,4 @@
-"""Generalisation bounds, and the constants of the losses that they need."""
+"""Generalisation bounds and the constants of the losses in them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def generalization_bound(
 ) -> float:
     """Bound the top-k regret of the empirical minimiser on m examples.
 
-    With probability at least 1 - delta over the sample, the top-k regret within the hypothesis
-    set, plus its minimizability gap, is at most the top-k bound at
-    `4 Rad + 2 B sqrt(log(2 / delta) / (2 m)) + gap`.
+    With probability at least 1 - delta over the sample, the top-k regret relative to the
+    hypothesis set, plus the minimizability gap of the top-k loss, is at most the top-k bound at
+    the surrogate regret `4 Rad + 2 B sqrt(log(2 / delta) / (2 m)) + gap`.
 
     Parameters
     ----------
@@ -35,21 +35,21 @@ def generalization_bound(
     m : int
         Number of examples.
     rademacher : float
-        Rademacher complexity Rad of the surrogate over the hypothesis set.
+        Rademacher complexity Rad of the surrogate loss over the hypothesis set.
     loss_bound : float
-        Upper bound B of the surrogate's values; may be infinite.
+        Upper bound B of the values of the surrogate loss. It can be infinite.
     n : int
         Number of labels.
     k : int
-        Number of labels kept.
+        Size of the top-k set.
     delta : float, default=0.05
         Probability with which the bound may fail.
     gap : float, default=0.0
         Minimizability gap of the surrogate.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     published : bool, default=False
-        Use the published top-k bound, right or wrong.
+        Whether to use the published top-k bound, even where it fails.
 
     Returns
     -------
@@ -59,14 +59,15 @@ def generalization_bound(
     Raises
     ------
     ValueError
-        If an argument is out of range, or the top-k bound of the loss is not known.
+        If an argument is out of range, or the record of the loss has no top-k bound.
 
     Notes
     -----
-    The theorem assumes a complete hypothesis set, whose scores take all values. A loss that is not
-    bounded (all but mae, gce and margin) then has no finite B. With a bounded norm B is finite,
-    but the set is not complete: the bound is then a guide, not a theorem. Bounded losses avoid
-    this; of these, mae and margin are not consistent for k >= 2.
+    The theorem assumes a complete hypothesis set, whose scores take all real values. B is then
+    infinite for all losses of the paper but mae, gce and margin, which are bounded. If the norm of
+    the hypotheses is bounded, B is finite, but the hypothesis set is not complete, and the result
+    is an approximation rather than a guarantee. Of the bounded losses, mae and margin are not
+    consistent for k >= 2.
 
     Examples
     --------
@@ -82,38 +83,38 @@ def generalization_bound(
         if value != math.inf:
             check_non_negative(value, name)
     regret = 4 * rademacher + 2 * loss_bound * spread + check_non_negative(gap, "gap")
-    # A regret larger than any surrogate's has the same bound as an infinite one.
+    # The bounds take finite regrets. This one stands for infinity.
     return top_k_bound(loss, min(regret, 1e300), n=n, k=k, q=q, published=published)
 
 
 def loss_bound(
     loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
 ) -> float:
-    """Return an upper bound of a surrogate's values.
+    """Return an upper bound of the values of a surrogate loss.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its largest value.
+        Name of a loss whose record has `largest_value`.
     n : int
         Number of labels.
     largest : float, default=inf
         Largest absolute score.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
 
     Returns
     -------
     float
-        The largest value for log and exp, an upper bound for the others. The bounds of mae, gce
-        and margin are finite for all scores.
+        The upper bound. For log and exp it is the largest value. For mae, gce and margin it is
+        finite even if `largest` is infinite.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or the largest value of the loss is not known.
+        If an argument is out of range, or the record of the loss has no `largest_value`.
 
     Examples
     --------
@@ -127,30 +128,32 @@ def loss_bound(
 def lipschitz(
     loss: str, *, n: int, largest: float = math.inf, q: float = 0.7, rho: float = 1.0
 ) -> float:
-    """Return a Lipschitz constant of a surrogate in the vector of scores, in Euclidean norm.
+    """Return a Lipschitz constant of a surrogate loss as a function of the vector of scores.
+
+    Distances between vectors of scores are Euclidean.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its Lipschitz constant.
+        Name of a loss whose record has `lipschitz`.
     n : int
         Number of labels.
     largest : float, default=inf
         Largest absolute score.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
 
     Returns
     -------
     float
-        The constant, infinite if the gradient is not bounded.
+        The constant. It is infinite if the gradient is unbounded.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, or the constant of the loss is not known.
+        If an argument is out of range, or the record of the loss has no `lipschitz`.
 
     Examples
     --------
@@ -162,7 +165,7 @@ def lipschitz(
 
 
 def _largest_score(largest: float) -> float:
-    """Check the largest absolute score, which may be infinite."""
+    """Check and return the largest absolute score, which may be infinite."""
     return largest if largest == math.inf else check_non_negative(largest, "largest")
 
 
@@ -176,28 +179,28 @@ def rademacher_linear(
     q: float = 0.7,
     rho: float = 1.0,
 ) -> float:
-    """Bound the Rademacher complexity of a surrogate over linear classifiers.
+    """Bound the Rademacher complexity of a surrogate loss over linear classifiers.
 
-    For scores `w_y . x` with every `|w_y| <= norm` and every `|x| <= radius`, the contraction
-    lemma for vectors (Maurer, 2016) gives `sqrt(2) L n norm radius / sqrt(m)`. L is the Lipschitz
-    constant of the loss on scores of at most `norm * radius`.
+    The scores are `w_y . x` with `|w_y| <= norm` and `|x| <= radius`. The vector contraction
+    inequality (Maurer, 2016) gives the bound `sqrt(2) L n norm radius / sqrt(m)`, where L is the
+    Lipschitz constant of the loss for scores of at most `norm * radius`.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its Lipschitz constant.
+        Name of a loss whose record has `lipschitz`.
     m : int
         Number of examples.
     n : int
         Number of labels.
     norm : float
-        Largest norm of the weights of a label.
+        Largest norm of the weight vector of a label.
     radius : float
-        Largest norm of an input.
+        Largest norm of an input vector.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
 
     Returns
     -------
@@ -207,7 +210,7 @@ def rademacher_linear(
     Raises
     ------
     ValueError
-        If an argument is out of range, or the Lipschitz constant of the loss is not known.
+        If an argument is out of range, or the record of the loss has no `lipschitz`.
 
     Examples
     --------

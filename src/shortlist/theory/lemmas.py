@@ -1,6 +1,6 @@
-"""Statements checked case by case: the lemmas, the conformal rank, an inequality, examples.
+"""Statements that are tested case by case: lemmas, the conformal rank, an inequality, examples.
 
-A new lemma is one `Lemma` in the list of `lemmas`.
+A new lemma is a `Lemma` in the list that `lemmas` returns.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from shortlist.theory.regret import cardinality_regret, top_k_regret
 from shortlist.theory.surrogates import surrogate_error, surrogate_infimum
 
 Random = np.random.Generator
+COVERAGE = "coverage >= 1 - alpha"
 
 
 @dataclass(frozen=True)
 class Lemma:
-    """A statement and a generator of cases.
+    """A statement and a generator of test cases.
 
-    A case is the ratio of the two sides, at most 1 if the statement holds, and a text.
+    A case is a ratio and a description. The ratio is at most 1 if the statement holds for the
+    case.
     """
 
     name: str
@@ -44,10 +46,10 @@ def lemmas() -> list[Lemma]:
         Lemma("Bayes selector, stochastic", "-", "equality", _stochastic),
         Lemma("Bayes selector, deterministic", "-", "equality", _deterministic),
         Lemma("infimum of a surrogate", "all losses", "lower bound", _infima),
-        Lemma("conformal rank, as printed", "ceil(alpha (m+1))", "coverage >= 1 - alpha", _ceiling),
-        Lemma("conformal rank, right", "floor(alpha (m+1))", "coverage >= 1 - alpha", _floor),
+        Lemma("conformal rank, as published", "ceil(alpha (m+1))", COVERAGE, _ceiling),
+        Lemma("conformal rank, corrected", "floor(alpha (m+1))", COVERAGE, _floor),
         Lemma("inequality in a proof, as used", "gce", "q/4 (a-b)^2", _proof(4)),
-        Lemma("inequality in a proof, right", "gce", "q/8 (a-b)^2", _proof(8)),
+        Lemma("inequality in a proof, corrected", "gce", "q/8 (a-b)^2", _proof(8)),
         Lemma("realizable consistency, k = 1", "log", "error 0", _realizable(1)),
         Lemma("realizable consistency, k = 2", "log", "error 0", _realizable(2)),
         Lemma("Denis and Hebiri equal top-k, sizes", "-", "equality", _denis_hebiri(mean=False)),
@@ -55,13 +57,13 @@ def lemmas() -> list[Lemma]:
     ]
 
 
-def _sides(left: float, right: float) -> float:
-    """Return 1 if two numbers are equal, else infinity."""
+def _equality_ratio(left: float, right: float) -> float:
+    """Return 1 if two numbers are equal, and infinity otherwise."""
     return 1.0 if math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-12) else math.inf
 
 
-def _draw(rng: Random, n: int) -> np.ndarray:
-    """Draw a distribution, flat or peaked."""
+def _draw_distribution(rng: Random, n: int) -> np.ndarray:
+    """Draw a distribution from a flat or a peaked Dirichlet distribution."""
     p: np.ndarray = rng.dirichlet(np.full(n, rng.choice([0.2, 1.0, 5.0])))
     return p
 
@@ -71,26 +73,26 @@ def _top_k_regret(rng: Random, count: int) -> Iterator[tuple[float, str]]:
     for _ in range(count):
         n = int(rng.integers(2, 7))
         k = int(rng.integers(1, n + 1))
-        p, h = _draw(rng, n), rng.integers(-2, 3, size=n).astype(float)  # with ties
+        p, h = _draw_distribution(rng, n), rng.integers(-2, 3, size=n).astype(float)  # With ties.
         best = max(sum(p[list(kept)]) for kept in itertools.combinations(range(n), k))
         kept = sorted(range(n), key=lambda y, h=h: (h[y], y), reverse=True)[:k]  # type: ignore[misc]
-        counted = best - float(p[kept].sum())
-        yield _sides(top_k_regret(p, h, k), counted), f"p = {p}, h = {h}, k = {k}"
+        regret = best - float(p[kept].sum())
+        yield _equality_ratio(top_k_regret(p, h, k), regret), f"p = {p}, h = {h}, k = {k}"
 
 
 def _cardinality_regret(rng: Random, count: int) -> Iterator[tuple[float, str]]:
     """Compare the cardinality-aware regret with sums over labels."""
     for _ in range(count):
         n, members = int(rng.integers(2, 7)), int(rng.integers(1, 6))
-        p, costs = _draw(rng, n), rng.random((members, n))
+        p, costs = _draw_distribution(rng, n), rng.random((members, n))
         choice = int(rng.integers(members))
         errors = [sum(p[y] * costs[k, y] for y in range(n)) for k in range(members)]
         regret = cardinality_regret(p, costs, choice)
-        yield _sides(regret, errors[choice] - min(errors)), f"p = {p}, costs = {costs}"
+        yield _equality_ratio(regret, errors[choice] - min(errors)), f"p = {p}, costs = {costs}"
 
 
 def _sets(rng: Random, n: int) -> list[list[int]]:
-    """Draw nested sets of strictly increasing size."""
+    """Draw nested sets of increasing size."""
     order = rng.permutation(n).tolist()
     sizes = sorted(rng.choice(np.arange(1, n + 1), size=int(rng.integers(1, n + 1)), replace=False))
     return [order[:size] for size in sizes]
@@ -100,10 +102,10 @@ def _stochastic(rng: Random, count: int) -> Iterator[tuple[float, str]]:
     """Compare the Bayes selector with the enumeration of all sets."""
     for _ in range(count):
         n = int(rng.integers(2, 7))
-        p, sets, weight = _draw(rng, n), _sets(rng, n), float(rng.random())
+        p, sets, weight = _draw_distribution(rng, n), _sets(rng, n), float(rng.random())
         losses = [sum(p[y] * ((y not in g) + weight * len(g)) for y in range(n)) for g in sets]
         k = bayes_choice(p, sets, "linear", weight)
-        yield _sides(losses[k], min(losses)), f"p = {p}, sets = {sets}, lambda = {weight}"
+        yield _equality_ratio(losses[k], min(losses)), f"p = {p}, sets = {sets}, lambda = {weight}"
 
 
 def _deterministic(rng: Random, count: int) -> Iterator[tuple[float, str]]:
@@ -111,26 +113,26 @@ def _deterministic(rng: Random, count: int) -> Iterator[tuple[float, str]]:
     for _ in range(count):
         n = int(rng.integers(2, 7))
         sets, y = _sets(rng, n), int(rng.integers(n))
-        weight = float(rng.random()) / len(sets[-1])  # lambda cost <= 1, as the lemma assumes
+        weight = float(rng.random()) / len(sets[-1])  # The lemma assumes lambda cost <= 1.
         containing = [k for k, g in enumerate(sets) if y in g]
         choice = deterministic_choice(y, sets, "linear", weight)
         expected = containing[0] if containing else 0
-        yield _sides(choice, expected), f"y = {y}, sets = {sets}, lambda = {weight}"
+        yield _equality_ratio(choice, expected), f"y = {y}, sets = {sets}, lambda = {weight}"
 
 
 def _infima(rng: Random, count: int) -> Iterator[tuple[float, str]]:
-    """Compare the infimum of each loss that has one with the error of random scores."""
+    """Compare the infimum of each loss with the errors of random scores."""
     names = [name for name in loss_names() if get_loss(name).knows("infimum")]
     for i in range(count):
         n, loss = int(rng.integers(2, 6)), names[i % len(names)]
-        p, h = _draw(rng, n), 3 * rng.standard_normal(n)
-        least = surrogate_infimum(loss, p)
+        p, h = _draw_distribution(rng, n), 3 * rng.standard_normal(n)
+        infimum = surrogate_infimum(loss, p)
         error = surrogate_error(loss, p, h)
-        yield (least - 1e-9) / max(error, 1e-300), f"{loss}: p = {p}, h = {h}"
+        yield (infimum - 1e-9) / max(error, 1e-300), f"{loss}: p = {p}, h = {h}"
 
 
 def _coverage(rank: int, m: int) -> Fraction:
-    """Return the coverage of the threshold at a rank of m calibration scores without ties."""
+    """Return the coverage of a threshold: the score with this rank among m calibration scores."""
     return 1 - Fraction(rank, m + 1)
 
 
@@ -142,10 +144,11 @@ def _ranks(rounding: Callable[[Fraction], int]) -> Callable[..., Iterator[tuple[
             for percent in (1, 5, 10, 20):
                 alpha = Fraction(percent, 100)
                 rank = rounding(alpha * (m + 1))
-                if rank:  # rank 0 keeps every label
+                if rank:  # Rank 0 keeps every label.
                     coverage = _coverage(rank, m)
-                    words = f"m = {m}, alpha = {float(alpha):g}: coverage {coverage}"
-                    yield float((1 - alpha) / coverage) if coverage else math.inf, words
+                    description = f"m = {m}, alpha = {float(alpha):g}: coverage {coverage}"
+                    ratio = float((1 - alpha) / coverage) if coverage else math.inf
+                    yield ratio, description
 
     return cases
 
@@ -157,8 +160,8 @@ _floor = _ranks(math.floor)
 def _proof(share: int) -> Callable[..., Iterator[tuple[float, str]]]:
     """Test `((a^s + b^s) / 2)^(1/s) - (a + b) / 2 >= q / share (a - b)^2` on [0, 1], exactly.
 
-    Here `s = 1 / (1 - q)`. The paper's proof for the cost-sensitive gce states the inequality with
-    q / 4 for a + b <= 1, and uses it up to a + b = 2.
+    Here `s = 1 / (1 - q)`. In the proof for the cost-sensitive gce, the paper states the inequality
+    with q / 4 for a + b <= 1, and applies it for a + b <= 2.
     """
 
     def cases(rng: Random, count: int) -> Iterator[tuple[float, str]]:
@@ -169,18 +172,15 @@ def _proof(share: int) -> Callable[..., Iterator[tuple[float, str]]]:
                 powers = Interval.of(a).power(s) + Interval.of(b).power(s)
                 left = (powers * Fraction(1, 2)).power(1 - q) - (a + b) / 2
                 right = q / share * (a - b) ** 2
-                words = f"q = {float(q):g}, a = {float(a):g}, b = {float(b):g}"
                 holds = left.low >= right
-                yield (
-                    (min(float(right / left.low), 1.0) if holds else float(right / left.high)),
-                    words,
-                )
+                ratio = min(float(right / left.low), 1.0) if holds else float(right / left.high)
+                yield ratio, f"q = {float(q):g}, a = {float(a):g}, b = {float(b):g}"
 
     return cases
 
 
 def _realizable(k: int) -> Callable[..., Iterator[tuple[float, str]]]:
-    """Test whether the best logistic model of data that are separable for top-k errs."""
+    """Test whether the best logistic model errs on data that are separable for top-k."""
 
     def separable(rng: Random, count: int) -> Iterator[tuple[float, str]]:
         data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0], [1.0, 0.0]])
@@ -191,41 +191,42 @@ def _realizable(k: int) -> Callable[..., Iterator[tuple[float, str]]]:
 
     def top_two(rng: Random, count: int) -> Iterator[tuple[float, str]]:
         for e, c in ((Fraction(1, 20), 4), (Fraction(1, 10), 3)):
-            words = (
-                f"e = {float(e):g} in top_two_example: the weights ({c}, {-c}, 0) log 2, which err "
-                f"with probability {float(e / 2):g}, have a smaller loss than all that do not err"
+            description = (
+                f"e = {float(e):g} in top_two_example: the weights ({c}, {-c}, 0) log 2 have the "
+                f"top-2 error {float(e / 2):g} and a smaller loss than all weights without error"
             )
-            yield (math.inf if errs_for_less(e, c) else 1.0), words
+            yield (math.inf if error_has_smaller_loss(e, c) else 1.0), description
 
     return separable if k == 1 else top_two
 
 
-def errs_for_less(e: Fraction, c: int) -> bool:
-    """Return whether weights with a top-2 error have a smaller loss than all without one.
+def error_has_smaller_loss(e: Fraction, c: int) -> bool:
+    """Return whether certain weights with a top-2 error have a smaller loss than all without one.
 
-    In `top_two_example(e)`, the weights `(c, -c, 0) log 2` err. Their logistic loss is compared
-    with that of every linear predictor without top-2 error, in integers.
+    In `top_two_example(e)`, the weights `(c, -c, 0) log 2` have a top-2 error. Their logistic loss
+    is compared in integer arithmetic with a lower bound for all weights without error.
 
-    Without an error label 2 is last at x = 1, so that it ranks above label 1 at x = -1, where
-    label 1 then has a softmax of 1/2 at most: a mean loss of at least log(2) / 2. The weights
-    given have `1 / S = 1 + 2^-c + 2^-2c` for the label on top, and `1 + 2^c + 2^2c` for the last.
+    Without error, label 2 ranks last at x = 1, and therefore above label 1 at x = -1. There the
+    softmax of label 1 is at most 1/2, so that the mean loss is at least log(2) / 2. For the given
+    weights, `1 / softmax` is `1 + 2^-c + 2^-2c` for the highest label and `1 + 2^c + 2^2c` for the
+    lowest.
 
     Examples
     --------
-    >>> errs_for_less(Fraction(1, 20), 4), errs_for_less(Fraction(1, 20), 0)
+    >>> error_has_smaller_loss(Fraction(1, 20), 4), error_has_smaller_loss(Fraction(1, 20), 0)
     (True, False)
     """
     top = 1 + Fraction(1, 2**c) + Fraction(1, 4**c)
     last = 1 + 2**c + 4**c
-    # sum of weights * log(1 / S) < log(2) / 2, all times 2 / e.
-    times = 1 / e
-    if times.denominator != 1:
+    # Compares the mean of log(1 / softmax) with log(2) / 2, both multiplied by 2 / e.
+    inverse = 1 / e
+    if inverse.denominator != 1:
         raise ValueError(f"1 / e must be an integer; got e = {e}")
-    return bool(top ** (2 * times.numerator - 1) * last < 2**times.numerator)
+    return bool(top ** (2 * inverse.numerator - 1) * last < 2**inverse.numerator)
 
 
 def _denis_hebiri(mean: bool) -> Callable[..., Iterator[tuple[float, str]]]:
-    """Compare top-k with the most accurate sets of size at most k, per row or in the mean."""
+    """Compare top-k with the most accurate sets of size k, in each row or on average."""
 
     def cases(rng: Random, count: int) -> Iterator[tuple[float, str]]:
         rows, n, k = 2, 4, 2
@@ -234,9 +235,9 @@ def _denis_hebiri(mean: bool) -> Callable[..., Iterator[tuple[float, str]]]:
             p = [[Fraction(int(c), int(row.sum())) for c in row] for row in counts]
             top = sum((sum(sorted(row)[-k:], Fraction()) for row in p), Fraction())
             best = top
-            if mean:  # The most probable labels of all rows together.
+            if mean:  # The most probable pairs of a row and a label.
                 best = sum(sorted(x for row in p for x in row)[-rows * k :], Fraction())
-            words = "; ".join(", ".join(map(str, row)) for row in p)
-            yield float(best / top), f"p = {words}: {best / rows}, not {top / rows}"
+            rows_text = "; ".join(", ".join(map(str, row)) for row in p)
+            yield float(best / top), f"p = {rows_text}: {best / rows}, not {top / rows}"
 
     return cases

@@ -1,9 +1,8 @@
 """Conditional errors and regrets of the target losses at one input x.
 
-Everything is for one distribution `p` over the labels, `p(x, .)`, and one vector of scores. The
-best-in-class errors are those of hypothesis sets that are symmetric and complete
-(`hypothesis_words` defines both): there the infimum over hypotheses is the infimum over all
-vectors of scores.
+All functions take the distribution `p` of the labels at x and one vector of scores. The smallest
+errors are those of symmetric and complete hypothesis sets (`hypothesis_definitions` defines both
+terms). For these sets, the infimum over hypotheses equals the infimum over all vectors of scores.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ Vector = NDArray[np.float64]
 
 
 def distribution(p: ArrayLike) -> Vector:
-    """Check a distribution over labels: not negative, and summing to one.
+    """Return a distribution over labels in float64, and raise if it is not a distribution.
 
-    Probabilities in single or half precision are rescaled to sum to one.
+    Probabilities in single or half precision are rescaled so that they sum to one.
     """
-    given = np.asarray(p)
-    array = given.astype(np.float64)
-    if given.dtype in (np.float32, np.float16) and array.ndim == 1:
+    original = np.asarray(p)
+    array = original.astype(np.float64)
+    if original.dtype in (np.float32, np.float16) and array.ndim == 1:
         total = float(array.sum())
-        if abs(total - 1) <= 4 * len(array) * float(np.finfo(given.dtype).eps):
+        if abs(total - 1) <= 4 * len(array) * float(np.finfo(original.dtype).eps):
             array /= total
     if array.ndim != 1 or len(array) < 2:
-        raise ValueError(f"p must be the probabilities of two labels or more; got {p!r}")
+        raise ValueError(f"p must be a vector of at least two probabilities; got {p!r}")
     if not (array >= 0).all() or not abs(array.sum() - 1) <= 1e-9:
-        raise ValueError(f"p must be at least 0 and sum to 1; got {p!r}")
+        raise ValueError(f"p must be non-negative and sum to 1; got {p!r}")
     return array
 
 
 def check_scores(scores: ArrayLike, n: int) -> Vector:
-    """Check the scores of n labels, or of n members of K."""
+    """Return n scores in float64, and raise if they are not n finite numbers."""
     array = np.asarray(scores, dtype=np.float64)
     if array.shape != (n,) or not np.isfinite(array).all():
-        raise ValueError(f"scores must be finite, one for each of {n} labels; got {scores!r}")
+        raise ValueError(f"scores must be finite, one for each of the {n} labels; got {scores!r}")
     return array
 
 
 def top_k(values: ArrayLike, k: int) -> NDArray[np.intp]:
-    """Return the labels of the k largest values, largest first; among ties the highest index.
+    """Return the labels of the k largest values in descending order. Ties go to the highest index.
 
     Examples
     --------
@@ -52,13 +51,13 @@ def top_k(values: ArrayLike, k: int) -> NDArray[np.intp]:
     """
     array = np.asarray(values, dtype=np.float64)
     if not 1 <= check_count(k, "k") <= len(array):
-        raise ValueError(f"k = {k} of {len(array)} labels")
+        raise ValueError(f"k = {k} must be at most the number of labels, {len(array)}")
     order = np.argsort(-array[::-1], kind="stable")
     return len(array) - 1 - order[:k]
 
 
 def top_k_error(p: ArrayLike, scores: ArrayLike, k: int) -> float:
-    """Return the conditional top-k error: the probability that the k best miss the label.
+    """Return the conditional top-k error: the probability that the top-k set misses the label.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ def top_k_error(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     scores : array-like of shape (n,)
         Scores of the labels.
     k : int
-        Number of labels kept.
+        Size of the top-k set.
 
     Returns
     -------
@@ -77,26 +76,26 @@ def top_k_error(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     Raises
     ------
     ValueError
-        If p is not a distribution, or the scores or k do not fit it.
+        If p is not a distribution, or the scores or k do not match it.
     """
     array = distribution(p)
     return float(1 - array[top_k(check_scores(scores, len(array)), k)].sum())
 
 
 def best_top_k_error(p: ArrayLike, k: int) -> float:
-    """Return the least top-k error of all scores: `1 - sum_{i <= k} p_(i)` (Lemma, Section 4).
+    """Return the smallest top-k error over all scores, `1 - sum_{i <= k} p_(i)` (Lemma, Section 4).
 
     Parameters
     ----------
     p : array-like of shape (n,)
         Probabilities of the labels.
     k : int
-        Number of labels kept.
+        Size of the top-k set.
 
     Returns
     -------
     float
-        The least error.
+        The smallest error.
 
     Raises
     ------
@@ -109,6 +108,8 @@ def best_top_k_error(p: ArrayLike, k: int) -> float:
 def top_k_regret(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     """Return the conditional top-k regret, `sum_{i <= k} p(p_i) - p(h_i)`.
 
+    `p_i` and `h_i` are the labels with the i-th largest probability and the i-th highest score.
+
     Parameters
     ----------
     p : array-like of shape (n,)
@@ -116,7 +117,7 @@ def top_k_regret(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     scores : array-like of shape (n,)
         Scores of the labels.
     k : int
-        Number of labels kept.
+        Size of the top-k set.
 
     Returns
     -------
@@ -126,7 +127,7 @@ def top_k_regret(p: ArrayLike, scores: ArrayLike, k: int) -> float:
     Raises
     ------
     ValueError
-        If p is not a distribution, or the scores or k do not fit it.
+        If p is not a distribution, or the scores or k do not match it.
 
     Examples
     --------
@@ -156,7 +157,7 @@ def expected_costs(p: ArrayLike, costs: ArrayLike) -> Vector:
     Raises
     ------
     ValueError
-        If p is not a distribution, or the costs do not fit it or are not finite.
+        If p is not a distribution, or the costs do not match it or are not finite.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def expected_costs(p: ArrayLike, costs: ArrayLike) -> Vector:
             f"labels; got shape {table.shape}"
         )
     if not np.isfinite(table).all():
-        raise ValueError("costs must be finite")
+        raise ValueError("costs must be finite; remove NaN and infinite values")
     expected: Vector = table @ array
     return expected
 
@@ -195,16 +196,18 @@ def cardinality_error(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     Raises
     ------
     ValueError
-        If p is not a distribution, or the costs or the choice do not fit it.
+        If p is not a distribution, or the costs or the choice do not match it.
     """
     expected = expected_costs(p, costs)
     if not 0 <= choice < len(expected):
-        raise ValueError(f"choice = {choice!r} is not one of {len(expected)} members")
+        raise ValueError(
+            f"choice = {choice!r} is out of range; choose a member from 0 to {len(expected) - 1}"
+        )
     return float(expected[choice])
 
 
 def best_cardinality_error(p: ArrayLike, costs: ArrayLike) -> float:
-    """Return the least cardinality-aware error, `min_k q(k)` (Lemma, appendix).
+    """Return the smallest cardinality-aware error, `min_k q(k)` (Lemma, appendix).
 
     Parameters
     ----------
@@ -216,12 +219,12 @@ def best_cardinality_error(p: ArrayLike, costs: ArrayLike) -> float:
     Returns
     -------
     float
-        The least error.
+        The smallest error.
 
     Raises
     ------
     ValueError
-        If p is not a distribution, or the costs do not fit it.
+        If p is not a distribution, or the costs do not match it.
     """
     return float(expected_costs(p, costs).min())
 
@@ -234,7 +237,7 @@ def cardinality_regret(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     p : array-like of shape (n,)
         Probabilities of the labels.
     costs : array-like of shape (members, n)
-        Costs `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`, normalised or not.
+        Costs `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`, with or without normalisation.
     choice : int
         Index of the chosen member.
 
@@ -246,6 +249,6 @@ def cardinality_regret(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     Raises
     ------
     ValueError
-        If p is not a distribution, or the costs or the choice do not fit it.
+        If p is not a distribution, or the costs or the choice do not match it.
     """
     return cardinality_error(p, costs, choice) - best_cardinality_error(p, costs)

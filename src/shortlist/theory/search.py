@@ -1,8 +1,8 @@
-"""The search for a violation: random starts, then gradient ascent, on all sizes at once.
+"""Search for a violation of a statement by gradient ascent from random starts, for all sizes.
 
-A case is a distribution over n labels and k of them kept (or expected costs of |K| members and
-one chosen). Given a case, the least surrogate regret is known exactly (`pooling`), so the search
-is over the logits of the distribution alone.
+A case is a distribution over n labels, of which k are kept, or the expected costs of |K| members,
+of which one is chosen. The smallest surrogate regret of a case has a closed form (`pooling`), so
+that the search only varies the logits of the distribution.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from shortlist.theory.statements import Statement
 LARGEST = 10
 """Number of labels, or of members of K, of the largest cases."""
 RESOLUTION = 1e-6
-"""Regrets below this fraction of the weights that differ are ignored."""
-VIOLATED = 1e-7
-"""A surrogate regret that is too small by less than this fraction is rounding."""
-WIDEST = 300.0
-"""Largest standard deviation of the logits: probabilities down to e^-300 and below."""
+"""Regrets below this fraction of the differing weights are treated as zero."""
+ROUNDING = 1e-7
+"""A surrogate regret that is too small by less than this fraction is not a violation."""
+MAX_LOGIT_SCALE = 300.0
+"""Largest standard deviation of the logits. Probabilities can be below e^-300."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """A batch of cases: labels are sorted, most probable first; `kept` have the highest scores."""
+    """A batch of cases, with labels in order of probability. The `kept` have the best scores."""
 
     n: Tensor
     k: Tensor
@@ -40,51 +40,51 @@ class Cases:
 
     @classmethod
     def draw(cls, statement: Statement, restarts: int, generator: torch.Generator) -> Cases:
-        """Draw `restarts` cases of every size."""
-        one = statement.theorem == "cost-sensitive" or statement.only_top_one
+        """Draw `restarts` cases of each size."""
+        only_top_one = statement.theorem == "cost-sensitive" or statement.only_top_one
         sizes = range(2, LARGEST + 1)
-        pairs = torch.tensor([(n, k) for n in sizes for k in range(1, 2 if one else n)])
+        pairs = torch.tensor([(n, k) for n in sizes for k in range(1, 2 if only_top_one else n)])
         n, k = pairs.repeat_interleave(restarts, dim=0).unbind(dim=1)
-        place = torch.arange(LARGEST)
-        best = place < k[:, None]
-        present = place < n[:, None]
-        # Half of the cases exchange one label, the others any number.
+        index = torch.arange(LARGEST)
+        best = index < k[:, None]
+        present = index < n[:, None]
+        # Half of the cases exchange one label of the best set. The others keep a random set.
         order = torch.rand(len(n), LARGEST, generator=generator)
-        any_of_them = _first(order.masked_fill(~present, torch.inf), k)
-        lost = _first(torch.where(best, order, torch.inf), torch.ones_like(k))
-        came = _first(torch.where(present & ~best, order, torch.inf), torch.ones_like(k))
-        single = torch.rand(len(n), 1, generator=generator) < 0.5
-        kept = torch.where(single, (best & ~lost) | came, any_of_them)
-        # The kept labels of a case must not be the best ones.
-        right = (kept == best).all(dim=1, keepdim=True)
-        kept = torch.where(right, (best & ~lost) | came, kept)
-        return cls(n, k, kept)
+        random_set = _smallest(order.masked_fill(~present, torch.inf), k)
+        removed = _smallest(torch.where(best, order, torch.inf), torch.ones_like(k))
+        added = _smallest(torch.where(present & ~best, order, torch.inf), torch.ones_like(k))
+        one_exchanged = (best & ~removed) | added
+        is_single = torch.rand(len(n), 1, generator=generator) < 0.5
+        kept = torch.where(is_single, one_exchanged, random_set)
+        # A case needs a suboptimal set.
+        is_best = (kept == best).all(dim=1, keepdim=True)
+        return cls(n, k, torch.where(is_best, one_exchanged, kept))
 
     @property
     def present(self) -> Tensor:
-        """Which labels there are, (cases, LARGEST)."""
+        """Mask of the labels of each case, of shape (cases, LARGEST)."""
         return torch.arange(LARGEST) < self.n[:, None]
 
     def __len__(self) -> int:
         return len(self.n)
 
 
-def _first(order: Tensor, count: Tensor) -> Tensor:
-    """Return which are the `count` smallest of each row."""
-    rank = order.argsort(dim=1).argsort(dim=1)
+def _smallest(values: Tensor, count: Tensor) -> Tensor:
+    """Return the mask of the `count` smallest values of each row."""
+    rank = values.argsort(dim=1).argsort(dim=1)
     return rank < count[:, None]
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search: counts, and the worst case.
+    """The result of a search: the number of cases and of violations, and the worst case.
 
-    `ratio` is the largest ratio of target regret to bound; the statement holds if it never
-    exceeds 1. `log_weights` are the log-probabilities of the worst case (or the logarithms of one
-    minus the expected costs), and `kept` its labels with the highest scores.
+    `ratio` is the largest ratio of the target regret to its bound. It is at most 1 if the
+    statement holds. `log_weights` are the log-probabilities of the worst case, or the logarithms
+    of one minus its expected costs. `kept` are its labels with the highest scores.
     """
 
-    tried: int
+    cases: int
     violations: int
     ratio: float
     n: int
@@ -94,7 +94,7 @@ class SearchResult:
 
 
 def regrets(statement: Statement, cases: Cases, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the logarithms of the weights, of the target's and of the least surrogate regret."""
+    """Return the logarithms of the weights, the target regret and the smallest surrogate regret."""
     record = statement.record
     if statement.theorem == "top-k":
         masked = torch.where(cases.present, logits, -torch.inf)
@@ -102,27 +102,27 @@ def regrets(statement: Statement, cases: Cases, logits: Tensor) -> tuple[Tensor,
         best = torch.arange(LARGEST) < cases.k[:, None]
         gained = torch.where(best & ~cases.kept, log_p, -torch.inf).logsumexp(dim=1)
         lost = torch.where(~best & cases.kept, log_p, -torch.inf).logsumexp(dim=1)
-        target = _resolved(gained, lost)
+        target = _log_difference(gained, lost)
         if record.family == "comp_sum":
             return log_p, target, comp_sum_regret(record, log_p, cases.kept)
         return log_p, target, top_k_constrained_regret(record, log_p, cases.kept)
-    # log_v are the logarithms of the expected costs, log_w those of one minus these.
+    # log_v are the logarithms of the expected costs v, and log_w are those of 1 - v.
     masked = torch.where(cases.present, logits, -torch.inf).sort(dim=1, descending=True).values
     log_w = torch.where(cases.present, torch.nn.functional.logsigmoid(masked), -torch.inf)
     log_v = torch.where(cases.present, torch.nn.functional.logsigmoid(-masked), -torch.inf)
     chosen = cases.kept.to(torch.int64).argmax(dim=1, keepdim=True)
     if record.family == "comp_sum":
-        target = _resolved(log_w[:, 0], log_w.gather(1, chosen)[:, 0])
+        target = _log_difference(log_w[:, 0], log_w.gather(1, chosen)[:, 0])
         return log_w, target, comp_sum_regret(record, log_w, cases.kept)
-    target = _resolved(log_v.gather(1, chosen)[:, 0], log_v[:, 0])
+    target = _log_difference(log_v.gather(1, chosen)[:, 0], log_v[:, 0])
     return log_w, target, constrained_regret(record, log_v, cases.kept)
 
 
-def _resolved(a: Tensor, b: Tensor) -> Tensor:
-    """Return log(e^a - e^b), or minus infinity where the two are too close for floating point."""
-    apart = a - b > RESOLUTION
-    gap = torch.where(apart, b - a, -1.0)
-    return torch.where(apart, a + torch.log(-torch.expm1(gap)), -torch.inf)
+def _log_difference(a: Tensor, b: Tensor) -> Tensor:
+    """Return log(e^a - e^b), or minus infinity where a - b is at most `RESOLUTION`."""
+    is_resolved = a - b > RESOLUTION
+    gap = torch.where(is_resolved, b - a, -1.0)
+    return torch.where(is_resolved, a + torch.log(-torch.expm1(gap)), -torch.inf)
 
 
 def search(
@@ -133,7 +133,7 @@ def search(
     seed: int = 0,
     tighten: float = 1.0,
 ) -> SearchResult:
-    """Search for a violation of a statement; with `tighten` below 1, of its bound times that."""
+    """Search for a violation of a statement, whose bound is multiplied by `tighten`."""
     generator = torch.Generator().manual_seed(seed)
     cases = Cases.draw(statement, restarts, generator)
     n, k = cases.n.to(torch.float64), cases.k.to(torch.float64)
@@ -146,14 +146,14 @@ def search(
         for group in optimizer.param_groups:
             group["lr"] = 0.5 * (1 - step / (steps + 1)) + 0.002
         _, target, surrogate = regrets(statement, cases, logits)
-        slack = statement.needed(target - math.log(tighten), n, k) - surrogate
-        known = torch.where(
+        slack = statement.log_required_regret(target - math.log(tighten), n, k) - surrogate
+        excess = torch.where(
             target > -torch.inf, slack.detach().nan_to_num(nan=-torch.inf), -torch.inf
         )
-        better = known > best
-        best = torch.where(better, known, best)
-        best_logits = torch.where(better[:, None], logits.detach(), best_logits)
-        violations += int((known > VIOLATED).sum())
+        improved = excess > best
+        best = torch.where(improved, excess, best)
+        best_logits = torch.where(improved[:, None], logits.detach(), best_logits)
+        violations += int((excess > ROUNDING).sum())
         usable = torch.isfinite(slack) & torch.isfinite(target) & torch.isfinite(surrogate)
         if step == steps or not bool(usable.any()):
             break
@@ -167,29 +167,29 @@ def search(
 
 
 def _random_logits(rows: int, generator: torch.Generator) -> Tensor:
-    """Draw the logits at which a search starts, with standard deviations from 0.1 to WIDEST."""
+    """Draw initial logits, with standard deviations from 0.1 to `MAX_LOGIT_SCALE`."""
     uniform = torch.rand(rows, 1, generator=generator, dtype=torch.float64)
-    width = torch.exp(uniform * math.log(WIDEST / 0.1) + math.log(0.1))
-    return width * torch.randn(rows, LARGEST, generator=generator, dtype=torch.float64)
+    scale = torch.exp(uniform * math.log(MAX_LOGIT_SCALE / 0.1) + math.log(0.1))
+    return scale * torch.randn(rows, LARGEST, generator=generator, dtype=torch.float64)
 
 
 @torch.no_grad()
 def _worst(
-    statement: Statement, cases: Cases, logits: Tensor, tried: int, violations: int, tighten: float
+    statement: Statement, cases: Cases, logits: Tensor, count: int, violations: int, tighten: float
 ) -> SearchResult:
-    """Return the result of a search: of the worst cases, the smallest."""
+    """Return the result of a search. Of all worst cases, the one with the fewest labels is kept."""
     log_w, target, surrogate = regrets(statement, cases, logits)
     n, k = cases.n.to(torch.float64), cases.k.to(torch.float64)
     ratio = torch.where(target > -torch.inf, _ratio(statement, target, surrogate, n, k), 0.0)
-    order = n * LARGEST + k
-    at_worst = ratio >= min(float(ratio.max()) * (1 - 1e-6), 1e300)
+    size = n * LARGEST + k
+    is_worst = ratio >= min(float(ratio.max()) * (1 - 1e-6), 1e300)
     if violations:
-        at_worst = ratio > 1 + VIOLATED
-    row = int(torch.where(at_worst, order, torch.inf).argmin())
-    among = at_worst & (order == order[row])
-    row = int(torch.where(among, ratio, -1.0).argmax())
+        is_worst = ratio > 1 + ROUNDING
+    row = int(torch.where(is_worst, size, torch.inf).argmin())
+    is_smallest = is_worst & (size == size[row])
+    row = int(torch.where(is_smallest, ratio, -1.0).argmax())
     return SearchResult(
-        tried=tried,
+        cases=count,
         violations=violations,
         ratio=float(ratio.max()) / tighten,
         n=int(cases.n[row]),
@@ -200,10 +200,10 @@ def _worst(
 
 
 def _ratio(statement: Statement, target: Tensor, surrogate: Tensor, n: Tensor, k: Tensor) -> Tensor:
-    """Return the ratio of target regret to bound, which is found by bisection."""
+    """Return the ratio of the target regret to its bound, which is computed by bisection."""
     low, high = target - 700.0, torch.full_like(target, math.log(LARGEST))
     for _ in range(70):
         middle = (low + high) / 2
-        enough = statement.needed(middle, n, k) <= surrogate
-        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+        is_allowed = statement.log_required_regret(middle, n, k) <= surrogate
+        low, high = torch.where(is_allowed, middle, low), torch.where(is_allowed, high, middle)
     return torch.where(surrogate == -torch.inf, torch.inf, torch.exp(target - low))

@@ -1,9 +1,8 @@
-"""The statements that `verify` tests: each says how large a surrogate regret must be.
+"""The bounds that `verify` tests, as lower bounds on the surrogate regret.
 
-A bound `D <= f(R)` on the target's regret D is violated if and only if the surrogate's regret R is
-less than `f^-1(D)`. In this form, and in logarithms, nothing is lost at regrets of 1e-100.
-
-A new bound is a `Bound` in the record of its loss; it is tested here without further changes.
+A bound `D <= f(R)` on the target regret D is violated if and only if the surrogate regret R is
+less than `f^-1(D)`. The statements use the logarithms of regrets, which represent regrets of
+1e-100 precisely. Every `Bound` in the record of a registered loss becomes a statement.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from shortlist.losses import NO_BOUND, Bound, SurrogateLoss, loss_names
 from shortlist.losses.record import FAMILY_PARAMETERS
 from shortlist.losses.registry import loss_entry
 
-Needed = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Logarithm of the least surrogate regret that a statement allows, from log D, n and k."""
+RequiredRegret = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Logarithm of the smallest surrogate regret that a statement allows, from log D, n and k."""
 
 EXPONENTS = (0.3, 0.5, 0.51, 0.55, 0.6, 0.7, 0.9)
 """Values of q at which the top-k statements are tested."""
@@ -31,16 +30,16 @@ COST_EXPONENTS = (0.3, 0.7)
 class Statement:
     """A bound to be tested.
 
-    `theorem` is "top-k" or "cost-sensitive"; `form` says which statement of it: "published",
-    "published, k = 1" or "right". `parameter` is the value of the loss's parameter.
+    `theorem` is "top-k" or "cost-sensitive". `form` is "published", "published, k = 1" or
+    "corrected". `bound` is the formula of the bound. `parameter` is the value of the parameter of
+    the loss.
     """
 
     theorem: str
     form: str
     record: SurrogateLoss
     bound: str
-    """The statement in a few signs."""
-    needed: Needed
+    log_required_regret: RequiredRegret
     parameter: float
 
     @property
@@ -50,44 +49,44 @@ class Statement:
 
     @property
     def label(self) -> str:
-        """Name of the loss with its parameter."""
+        """Name of the loss with the value of its parameter."""
         return self.record.label
 
     @property
     def only_top_one(self) -> bool:
-        """Whether the statement is for k = 1 alone."""
+        """Whether the statement is about k = 1 only."""
         return self.form == "published, k = 1"
 
 
 def statements(exponents: tuple[float, ...] = EXPONENTS) -> list[Statement]:
-    """Return every statement of a registered loss whose record has what the test needs."""
+    """Return the statements about all registered losses whose records have the required facts."""
     top_k, costs = list(_records(exponents)), list(_records(COST_EXPONENTS))
     return [
         *(s for value, record in top_k for s in published_statements(record, value)),
-        *(s for value, record in top_k for s in _right_statements(record, value)),
+        *(s for value, record in top_k for s in _corrected_statements(record, value)),
         *(s for value, record in costs for s in _cost_statements(record, value)),
     ]
 
 
 def published_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]:
-    """Yield the published top-k bound of a loss; and for k = 1 alone if it fails otherwise."""
+    """Yield the published top-k bound of a loss. If it fails, k = 1 is a statement of its own."""
     if not record.knows("published_top_k_bound", "pooled_regret"):
         return
     bound = record.published_top_k_bound
 
-    def needed(log_d: Tensor, n: Tensor, k: Tensor) -> Tensor:
-        return bound.log_inverse(log_d - k.log(), n, _missed_at_once(n, k))
+    def log_required_regret(log_d: Tensor, n: Tensor, k: Tensor) -> Tensor:
+        return bound.log_inverse(log_d - k.log(), n, _max_missed(n, k))
 
     for form in ("published",) if bound.holds else ("published, k = 1", "published"):
-        yield Statement("top-k", form, record, bound.text, needed, value)
+        yield Statement("top-k", form, record, bound.text, log_required_regret, value)
 
 
-def _right_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]:
-    """Yield the top-k bound of a loss that holds for every k."""
+def _corrected_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]:
+    """Yield the top-k bound of a loss that holds for every k, if there is one."""
     if not record.knows("top_k_bound", "pooled_regret") or record.top_k_bound is NO_BOUND:
         return
-    needed = _inverse(record.top_k_bound)
-    yield Statement("top-k", "right", record, record.top_k_bound.text, needed, value)
+    bound = record.top_k_bound
+    yield Statement("top-k", "corrected", record, bound.text, _inverse(bound), value)
 
 
 def _cost_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]:
@@ -98,18 +97,18 @@ def _cost_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]
     yield Statement("cost-sensitive", "published", record, bound.text, _inverse(bound), value)
 
 
-def _inverse(bound: Bound) -> Needed:
-    """Return the inverse of a bound as a function of k."""
-    return lambda log_d, n, k: bound.log_inverse(log_d, n, _missed_at_once(n, k))
+def _inverse(bound: Bound) -> RequiredRegret:
+    """Return the inverse of a bound as a function of log D, n and k."""
+    return lambda log_d, n, k: bound.log_inverse(log_d, n, _max_missed(n, k))
 
 
-def _missed_at_once(n: Tensor, k: Tensor) -> Tensor:
-    """Return how many labels top-k can miss at once."""
+def _max_missed(n: Tensor, k: Tensor) -> Tensor:
+    """Return how many of the k most probable labels a set of k labels can miss."""
     return torch.minimum(k, n - k)
 
 
 def _records(exponents: tuple[float, ...]) -> Iterator[tuple[float, SurrogateLoss]]:
-    """Yield each registered loss, at these values of q if it has the parameter q."""
+    """Yield each registered loss and its parameter, which takes these values if it is q."""
     for name in loss_names():
         entry = loss_entry(name)
         parameter = entry.parameter or FAMILY_PARAMETERS[entry.family]

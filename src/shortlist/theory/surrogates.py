@@ -28,23 +28,23 @@ def surrogate_error(
     p : array-like of shape (n,)
         Probabilities of the labels.
     scores : array-like of shape (n,) or (members,)
-        Scores of the labels; with costs, of the members of K.
+        Scores of the labels or, with `costs`, of the members of K.
     costs : array-like of shape (members, n), optional
-        Costs in [0, 1], for the cost-sensitive loss.
+        Costs in [0, 1]. If they are given, the loss is the cost-sensitive one.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
 
     Returns
     -------
     float
-        The error.
+        The conditional error.
 
     Raises
     ------
     ValueError
-        If there is no such loss, or an argument does not fit p.
+        If no loss has this name, or the scores or costs do not match p.
     """
     array = distribution(p)
     members = len(array) if costs is None else len(expected_costs(p, costs))
@@ -67,44 +67,46 @@ def surrogate_infimum(
 ) -> float:
     """Return the infimum of `surrogate_error` over all scores, in closed form.
 
-    With weights w = p (comp-sum) or v = 1 - p (constrained); with costs, `w = 1 - q(k)` and
-    `v = q(k)` of the expected costs q(k). W is the sum of w, n the number of weights:
+    The infimum is a function of weights. For labels, comp-sum losses have the weights `w = p`,
+    and constrained losses have `v = 1 - p`. For costs with the expectations q(k), the weights are
+    `w = 1 - q(k)` and `v = q(k)`. W is the sum of w, and n is the number of weights.
 
     ================ ==================================== =======================
-    loss             infimum                              reached at
+    loss             infimum                              minimizer
     ================ ==================================== =======================
     log              -sum w log(w / W)                    softmax w / W
-    exp              (sum sqrt w)^2 - W                   softmax in ratio sqrt w
-    gce              (W - (sum w^a)^(1/a)) / q            softmax in ratio w^a
-    mae              W - max w                            the best label alone
-    constrained_exp  n (prod v)^(1/n)                     e^r in ratio 1 / v
-    squared_hinge    n^2 / sum(1/v)                       1 + r in ratio 1 / v
-    hinge            n min v                              r = -1 but for the best
-    margin           min v                                r <= -rho but for the best
+    exp              (sum sqrt w)^2 - W                   softmax ~ sqrt w
+    gce              (W - (sum w^a)^(1/a)) / q            softmax ~ w^a
+    mae              W - max w                            softmax 1 at the best
+    constrained_exp  n (prod v)^(1/n)                     e^r ~ 1 / v
+    squared_hinge    n^2 / sum(1/v)                       1 + r ~ 1 / v
+    hinge            n min v                              r = -1 except the best
+    margin           min v                                r <= -rho except best
     ================ ==================================== =======================
 
-    with `a = 1 / (1 - q)`. The infimum of "margin" does not depend on rho.
+    Here `a = 1 / (1 - q)`, and "~" means "proportional to". The infimum of margin does not depend
+    on rho.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its infimum.
+        Name of a loss whose record has `infimum`.
     p : array-like of shape (n,)
         Probabilities of the labels.
     costs : array-like of shape (members, n), optional
-        Costs in [0, 1], for the cost-sensitive loss.
+        Costs in [0, 1]. If they are given, the loss is the cost-sensitive one.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
 
     Returns
     -------
     float
-        The infimum.
+        Infimum of the conditional error.
 
     Raises
     ------
     ValueError
-        If an argument does not fit p, or the infimum of the loss is not known.
+        If the scores or costs do not match p, or the record of the loss has no infimum.
 
     Examples
     --------
@@ -132,36 +134,36 @@ def surrogate_regret(
     q: float = 0.7,
     rho: float = 1.0,
 ) -> float:
-    """Return the conditional regret of a surrogate: its error less the infimum over all scores.
+    """Return the conditional regret of a surrogate loss, `surrogate_error - surrogate_infimum`.
 
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has its infimum.
+        Name of a loss whose record has `infimum`.
     p : array-like of shape (n,)
         Probabilities of the labels.
     scores : array-like of shape (n,) or (members,)
-        Scores of the labels; with costs, of the members of K.
+        Scores of the labels or, with `costs`, of the members of K.
     costs : array-like of shape (members, n), optional
-        Costs in [0, 1], for the cost-sensitive loss.
+        Costs in [0, 1]. If they are given, the loss is the cost-sensitive one.
     q : float, default=0.7
-        Exponent of "gce".
+        Exponent of the loss "gce".
     rho : float, default=1.0
-        The margin of "margin".
+        Margin of the loss "margin".
 
     Returns
     -------
     float
-        The regret.
+        The conditional regret.
 
     Raises
     ------
     ValueError
-        If an argument does not fit p, or the infimum of the loss is not known.
+        If the scores or costs do not match p, or the record of the loss has no infimum.
 
     Examples
     --------
-    >>> round(surrogate_regret("hinge", [0.5, 0.4, 0.1], [2.0, -1.0, -1.0]), 12)   # with a tie
+    >>> round(surrogate_regret("hinge", [0.5, 0.4, 0.1], [2.0, -1.0, -1.0]), 12)
     0.0
     """
     error = surrogate_error(loss, p, scores, costs=costs, q=q, rho=rho)

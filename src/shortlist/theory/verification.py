@@ -1,4 +1,4 @@
-"""Tests of every statement: a table of verdicts, with a counter-example for each that fails."""
+"""Test every statement. The report has a verdict for each, and counter-examples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shortlist.theory.search import search
 from shortlist.theory.statements import Statement, statements
 
 TIGHT = 0.995
-"""A statement is tight if the ratio of some case to its bound is at least this."""
-CASES = 3000
-"""Number of cases of each lemma."""
+"""A bound is tight if the ratio of the target regret to the bound reaches this value."""
+LEMMA_CASES = 3000
+"""Number of test cases of each lemma."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Row:
     Parameters
     ----------
     statement, loss, bound : str
-        The statement.
-    tried, violations : int
-        Number of cases, and of those that violate the statement.
+        Name of the statement, its loss, and its formula.
+    cases, violations : int
+        Number of cases, and number of cases that violate the statement.
     ratio : float
-        Largest ratio of the target's regret to the bound; at most 1 if the statement holds.
+        Largest ratio of the target regret to the bound. It is at most 1 if the statement holds.
     verdict : {"holds, tight", "holds, loose", "fails"}
         The verdict.
     example : Certificate or str, optional
@@ -43,7 +43,7 @@ class Row:
     statement: str
     loss: str
     bound: str
-    tried: int
+    cases: int
     violations: int
     ratio: float
     verdict: str
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The results for all statements; prints as a table, with the counter-examples below.
+    """The results for all statements, which print as a table followed by the counter-examples.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Report:
         Parameters
         ----------
         statement, loss : str
-            As in the table.
+            Name of the statement and of the loss, as in the table.
 
         Returns
         -------
@@ -78,23 +78,24 @@ class Report:
         Raises
         ------
         ValueError
-            If there is no such row.
+            If the table has no such row.
         """
-        for one in self.rows:
-            if (one.statement, one.loss) == (statement, loss):
-                return one
-        known = sorted({(one.statement, one.loss) for one in self.rows})
-        raise ValueError(f"there is no row ({statement!r}, {loss!r}); there are {known}")
+        rows = {(row.statement, row.loss): row for row in self.rows}
+        if (statement, loss) not in rows:
+            raise ValueError(
+                f"there is no row ({statement!r}, {loss!r}); the rows are {sorted(rows)}"
+            )
+        return rows[statement, loss]
 
     def __str__(self) -> str:
-        head = ("statement", "loss", "bound", "tried", "violations", "ratio", "verdict")
-        table = [head, *(_cells(row) for row in self.rows)]
-        wide = [max(len(line[i]) for line in table) for i in range(len(head))]
-        right = (False, False, False, True, True, True, False)
+        header = ("statement", "loss", "bound", "cases", "violations", "ratio", "verdict")
+        table = [header, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in table) for i in range(len(header))]
+        is_number = (False, False, False, True, True, True, False)
         lines = [
             "  ".join(
-                cell.rjust(w) if r else cell.ljust(w)
-                for cell, w, r in zip(line, wide, right, strict=True)
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(line, widths, is_number, strict=True)
             ).rstrip()
             for line in table
         ]
@@ -110,25 +111,26 @@ def verify(
     seed: int = 0,
     progress: Show = "auto",
 ) -> Report:
-    """Test every statement of the paper, and the corrected ones, by searching for a violation.
+    """Test every theorem and lemma of the paper, and the corrected ones.
 
-    The search covers n (or |K|) from 2 to 10 and every k, from random starts by gradient ascent.
-    It maximises the surrogate regret that the statement requires, relative to the least one that
-    is possible, which is known exactly. Each failure comes with its simplest counter-example,
-    checked in exact arithmetic. Losses of your own are tested if their record has bounds and
-    `pooled_regret`.
+    Bounds are tested by gradient ascent from random starts, for n (or |K|) from 2 to 10 and every
+    k. The search maximises the ratio of the surrogate regret that the bound requires to the
+    smallest possible surrogate regret, which has a closed form. Lemmas are tested on random
+    cases. For each published top-k bound that fails, the report has a simple counter-example
+    that is checked in exact arithmetic. Losses added by `register_loss` are tested if their
+    record has bounds and `pooled_regret`.
 
     Parameters
     ----------
     depth : int, default=1
-        Factor on the number of starts and steps. 1 takes about a minute.
+        Factor on the number of starts and steps. A depth of 1 takes about a minute.
     tighten : float, optional
-        Factor on every bound, below 1, to show that the search finds violations of bounds that
-        are tight. Lemmas are left out.
+        Factor in (0, 1) by which every bound is multiplied. The search then finds violations of
+        the bounds that are tight. Lemmas are not tested.
     seed : int, default=0
         Seed of all random numbers.
     progress : bool or "auto", default="auto"
-        Whether to show progress.
+        Whether to show a progress bar. "auto" shows one on a terminal.
 
     Returns
     -------
@@ -148,21 +150,21 @@ def verify(
     """
     check_count(depth, "depth")
     factor = 1.0 if tighten is None else check_probability(tighten, "tighten")
-    counted = [] if tighten is not None else lemmas()
-    searched = statements()
+    bounds = statements()
+    tested_lemmas = [] if tighten is not None else lemmas()
     rows = []
-    with track("statements", len(searched) + len(counted), progress) as step:
-        for statement in searched:
-            rows.append(_searched(statement, depth, seed, factor))
+    with track("statements", len(bounds) + len(tested_lemmas), progress) as step:
+        for statement in bounds:
+            rows.append(_test_statement(statement, depth, seed, factor))
             step(rows[-1].statement)
-        for lemma in counted:
-            rows.append(_counted(lemma, CASES * depth, seed))
+        for lemma in tested_lemmas:
+            rows.append(_test_lemma(lemma, LEMMA_CASES * depth, seed))
             step(lemma.name)
     return Report(rows)
 
 
-def _searched(statement: Statement, depth: int, seed: int, tighten: float) -> Row:
-    """Return the result of searching for a violation."""
+def _test_statement(statement: Statement, depth: int, seed: int, tighten: float) -> Row:
+    """Search for a violation of a statement."""
     result = search(statement, restarts=32 * depth, steps=120 * depth, seed=seed, tighten=tighten)
     fails = result.violations > 0
     example: Certificate | None = None
@@ -172,7 +174,7 @@ def _searched(statement: Statement, depth: int, seed: int, tighten: float) -> Ro
         f"{statement.theorem}, {statement.form}",
         statement.label,
         statement.bound,
-        result.tried,
+        result.cases,
         result.violations,
         result.ratio,
         "fails" if fails else "holds, tight" if result.ratio >= TIGHT else "holds, loose",
@@ -180,19 +182,19 @@ def _searched(statement: Statement, depth: int, seed: int, tighten: float) -> Ro
     )
 
 
-def _counted(lemma: Lemma, count: int, seed: int) -> Row:
-    """Return the result of testing a lemma case by case."""
+def _test_lemma(lemma: Lemma, count: int, seed: int) -> Row:
+    """Test a lemma case by case."""
     rng = np.random.default_rng(seed)
-    tried = violations = 0
+    cases = violations = 0
     worst, example = 0.0, None
-    for ratio, words in lemma.cases(rng, count):
-        tried += 1
+    for ratio, description in lemma.cases(rng, count):
+        cases += 1
         if ratio > 1 + 1e-9:
             violations += 1
-            example = words if ratio > worst else example
+            example = description if ratio > worst else example
         worst = max(worst, ratio)
     verdict = "fails" if violations else "holds, tight" if worst >= TIGHT else "holds, loose"
-    return Row(lemma.name, lemma.subject, lemma.bound, tried, violations, worst, verdict, example)
+    return Row(lemma.name, lemma.subject, lemma.bound, cases, violations, worst, verdict, example)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -204,7 +206,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.statement,
         row.loss,
         row.bound,
-        f"{row.tried:,}",
+        f"{row.cases:,}",
         f"{row.violations:,}",
         ratio,
         row.verdict,

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shortlist.conformal.levels import NestedLevels
+from shortlist.conformal.levels import NestedLevels, UnsortedLevels
 from shortlist.conformal.scores.base import ConformityScore
-from shortlist.conformal.unsorted_levels import UnsortedLevels
 from shortlist.learning.settings import resolve_seed
 from shortlist.ranking import Ranking
 from shortlist.ranking.row_hashing import row_keys

@@ -1,11 +1,11 @@
-"""How a cardinality-aware selector is learned: the problem, its inputs, a network, a training."""
+"""The fit of cardinality-aware selectors: their parameters, costs, networks and training."""
 
 from __future__ import annotations
 
 import copy
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -31,14 +31,9 @@ from shortlist.learning.settings import (
 )
 from shortlist.learning.training import History, train
 from shortlist.losses import from_name
-from shortlist.predictors.base import (
-    AcceptedRows,
-    SetPredictor,
-    as_family,
-    check_depth,
-    frontier_of_choices,
-)
+from shortlist.predictors.base import AcceptedRows, SetPredictor
 from shortlist.predictors.cardinality.inputs import SelectorInputs
+from shortlist.predictors.family_choices import as_family, check_depth, frontier_of_choices
 from shortlist.predictors.row_tables import costs_and_hits
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
@@ -46,30 +41,41 @@ from shortlist.ranking import Ranking
 Network: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
 
 
-class CardinalityBase(SetPredictor):
-    """What one selector and a path of them share: problem, inputs, network, training."""
+@dataclass(eq=False, repr=False)
+class SelectorParameters:
+    """Parameters that one selector and a path of selectors share.
 
-    family: Family | None
-    cost: Cost
+    They are documented in :class:`shortlist.CardinalitySelector`.
+    """
+
+    family: Family | None = None
+    cost: Cost = "log"
+    _: KW_ONLY
+    network: Network | None = None
+    width: int = 128
+    score_type: str = "auto"
+    score_depth: int = 20
+    q: float = 0.7
+    rho: float = 1.0
+    learning_rate: float = 1e-3
+    batch_size: int = 128
+    weight_decay: float = 1e-5
+    max_epochs: int = 50
+    patience: int = 5
+    validation_fraction: float = 0.1
+    clip_norm: float | str | None = "auto"
+    device: str = "auto"
+    dtype: str = "float32"
+    checkpoint: str | os.PathLike[str] | None = None
+    progress: Show = "auto"
+    random_state: object = 0
+
+
+class CardinalityBase(SelectorParameters, SetPredictor):
+    """Fit and evaluate selectors for one or several values of `cost_weight`."""
+
     loss: str | nn.Module
     inputs: str
-    network: Network | None
-    width: int
-    q: float
-    rho: float
-    score_depth: int
-    device: str
-    dtype: str
-    checkpoint: str | os.PathLike[str] | None
-    progress: Show
-    learning_rate: float
-    batch_size: int
-    weight_decay: float
-    max_epochs: int
-    patience: int
-    validation_fraction: float
-    clip_norm: float | str | None
-    random_state: object
 
     family_: Family
     history_: History | list[History] | None
@@ -82,7 +88,12 @@ class CardinalityBase(SetPredictor):
         """Whether every set is a prefix of the row's ranking."""
         return self.family_.nested
 
-    def _learn(
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if `fit` was given features with names."""
+        return self._inputs.names
+
+    def _fit(
         self,
         scores: ArrayLike | Ranking,
         y: ArrayLike,
@@ -92,34 +103,37 @@ class CardinalityBase(SetPredictor):
         *,
         stacked: bool,
     ) -> None:
+        """Fit a selector for each cost weight: in one stacked network, or in separate ones."""
         weights = [check_non_negative(w, "cost_weight") for w in cost_weights]
         loss = _as_loss(self)
         settings = training_settings(self, loss)
         dtype = _dtype(self.dtype)
-        ranking, index, kind = self._validate_fit(scores, y, classes)
+        ranking, index, score_type = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.doubling(ranking.depth))
         family.check(ranking)
-        family = current_group().broadcast(family.fit(ranking, index, kind))
+        family = current_group().broadcast(family.fit(ranking, index, score_type))
         table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
-        inputs = SelectorInputs(self.inputs, kind, self.score_depth)
+        inputs = SelectorInputs(self.inputs, score_type, self.score_depth)
         x = inputs.fit(ranking, features)
         x = to_device(x, resolve_device(self.device, x))
         network: nn.Module | None = None
         history: History | list[History] | None = None
-        # With one member, or where the largest set costs nothing, there is nothing to learn.
+        # A network is not needed if there is only one set, or if the largest set costs nothing.
         if len(family) > 1 and (any(weights) or not family.nested):
             costs, hits = costs_and_hits(family, ranking, index, table, dtype)
-            there = hits.to(x.device), costs.to(x.device)
-            problem = _Problem(x, *there, float(table[-1]), weights, loss, settings)
+            problem = _Problem(
+                x, hits.to(x.device), costs.to(x.device), float(table[-1]), weights, loss, settings
+            )
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
         self._network, self.history_ = network, history
         self._training_rows = TrainingRows(ranking) if network is not None else None
-        self._finalize_fit(ranking, kind)
+        self._finalize_fit(ranking, score_type)
 
     def _train(
         self, problem: _Problem, *, stacked: bool
     ) -> tuple[nn.Module, History | list[History]]:
+        """Return the trained network and its losses by epoch."""
         weights = problem.weights
         prototype = build_with_seed(lambda: self._build(problem), problem.settings.seed)
         names = [f"selector with cost_weight = {w:g}" for w in weights]
@@ -127,22 +141,22 @@ class CardinalityBase(SetPredictor):
             standardize, body = prototype
             assert isinstance(body, nn.Sequential)
             stack = nn.Sequential(standardize, Stack(body, len(weights)))
-            vector = problem.costs.new_tensor(weights)
-            return stack, self._fit_network(stack, problem, vector, names, self.checkpoint)
+            weight_vector = problem.costs.new_tensor(weights)
+            return stack, self._train_network(stack, problem, weight_vector, names, self.checkpoint)
         if not stacked:
-            history = self._fit_network(prototype, problem, weights[0], names[0], self.checkpoint)
+            history = self._train_network(prototype, problem, weights[0], names[0], self.checkpoint)
             return prototype, history
-        # A network of the user's own: any module will do, so the members take their turns.
-        members = [copy.deepcopy(prototype) for _ in weights]
+        # Networks given by the user cannot be stacked, so they are trained one after another.
+        networks = [copy.deepcopy(prototype) for _ in weights]
         histories = [
-            self._fit_network(
+            self._train_network(
                 network, problem, w, name, self.checkpoint and f"{self.checkpoint}.{i}"
             )
-            for i, (network, w, name) in enumerate(zip(members, weights, names, strict=True))
+            for i, (network, w, name) in enumerate(zip(networks, weights, names, strict=True))
         ]
-        return _Members(members), histories
+        return Members(networks), histories
 
-    def _fit_network(
+    def _train_network(
         self,
         network: nn.Module,
         problem: _Problem,
@@ -150,11 +164,12 @@ class CardinalityBase(SetPredictor):
         name: str | list[str],
         checkpoint: str | os.PathLike[str] | None,
     ) -> History:
-        vector = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
+        """Train a network for one cost weight, or a stack of networks for one each."""
+        weight_tensor = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
 
         def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
-            c = cost_matrix(hits, costs, vector, problem.largest_cost)
-            return _mean_loss(problem.loss, outputs, c)
+            matrix = cost_matrix(hits, costs, weight_tensor, problem.largest_cost)
+            return _mean_loss(problem.loss, outputs, matrix)
 
         return train(
             network,
@@ -165,57 +180,58 @@ class CardinalityBase(SetPredictor):
             members=None if isinstance(name, str) else name,
             use_cuda_graph=self.network is None and isinstance(self.loss, str),
             checkpoint=checkpoint,
-            # As a list: a tensor's repr is rounded.
+            # Weights are written as a list because the repr of a tensor is rounded.
             identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
             progress=self.progress,
             name=name if isinstance(name, str) else f"{len(name)} selectors",
         )
 
     def _build(self, problem: _Problem) -> nn.Sequential:
-        x, n_out, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
+        """Return an untrained network, after standardization of its inputs."""
+        x, n_outputs, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
         if self.network is None:
             width = check_count(self.width, "width")
-            body: nn.Module = zero_last_layer(perceptron(x.shape[1], n_out, width))
+            body: nn.Module = zero_last_layer(perceptron(x.shape[1], n_outputs, width))
         elif isinstance(self.network, nn.Module):
             body = copy.deepcopy(self.network)
         else:
-            body = self.network(x.shape[1], n_out)
+            body = self.network(x.shape[1], n_outputs)
         network = nn.Sequential(Standardize.from_data(x, dtype), body.to(x.device, dtype))
         if self.network is not None:
-            _check_outputs(network, x[:2], n_out)
+            _check_outputs(network, x[:2], n_outputs)
         return network
 
     @torch.no_grad()
     def _scores(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
-        """`r(x, k)`: (rows, |K|), or (members, rows, |K|) for a stack."""
+        """Return the scores of the sets, of shape (n_rows, n_sets) or (members, n_rows, n_sets)."""
         assert self._network is not None
         x = self._inputs(ranking, features)
         device = next(iter(self._network.state_dict().values())).device
-        widest = max(x.shape[1], self.width * len(self._weights))  # a stack's hidden layer
+        widest = max(x.shape[1], self.width * len(self._weights))  # The inputs or the hidden layer.
         blocks = [self._network(x[rows].to(device)) for rows in row_blocks(len(x), widest, device)]
         return torch.cat(blocks, dim=-2).to(ranking.device)
 
     def _choices(self, ranking: Ranking, features: ArrayLike | None) -> Tensor:
-        """The member chosen for each row: (weights, rows)."""
+        """Return the index of each row's set in the family, of shape (n_weights, n_rows)."""
         check_depth(self.family_, ranking)
         shape = (len(self._weights), len(ranking))
         last = torch.full(shape, len(self.family_) - 1, device=ranking.device)
         if self._network is None:
-            self._inputs(ranking, features)  # what is missing is missing here too
+            self._inputs(ranking, features)  # Raises if features are missing or do not match.
             return last
         chosen = top_label(self._scores(ranking, features)).view(shape)
         free = torch.tensor(self._weights, device=ranking.device) == 0
         return torch.where(free[:, None] & self.family_.nested, last, chosen)
 
     def accepted_rows(self) -> AcceptedRows:
-        """Return what kind of rows the model accepts: any with enough candidates."""
-        sees_scores = self._inputs.inputs != "features"
-        return AcceptedRows(candidates=self._inputs.score_depth if sees_scores else 1)
+        """Return which rows the model accepts: all that have enough candidates."""
+        uses_scores = self._inputs.inputs != "features"
+        return AcceptedRows(candidates=self._inputs.score_depth if uses_scores else 1)
 
     def _onnx_sets(
         self, graph: Any, member: int | None, guarantee: Guarantee, metadata: dict[str, object]
     ) -> Any:
-        """Return the sets of one lambda in an ONNX graph; None if it is an input."""
+        """Return the sets of a member in an ONNX graph; the member is an input if it is None."""
         family, network = self.family_, self._network
         if network is None:
             last = len(family) - 1
@@ -226,7 +242,21 @@ class CardinalityBase(SetPredictor):
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """One point for each lambda that was trained: one selector has one, a path its curve."""
+        """Return accuracy and mean size for each value of `cost_weight` that was trained.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of labelled rows.
+        y : array-like of shape (n_rows,)
+            True labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+
+        Returns
+        -------
+        Frontier
+        """
         ranking, index = self._validate_labelled(scores, y)
         return frontier_of_choices(
             self.family_,
@@ -241,7 +271,7 @@ class CardinalityBase(SetPredictor):
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is to be learned: inputs, hits and costs of all rows, for every lambda of `weights`."""
+    """The training data of all selectors: inputs, and the hits and costs of every set."""
 
     x: Matrix
     hits: Tensor
@@ -252,39 +282,47 @@ class _Problem:
     settings: TrainingSettings
 
 
-class _Members(nn.Module):
-    """Separate networks, stacked at the output."""
+class Members(nn.Module):
+    """Evaluate separate networks and stack their outputs.
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    Parameters
+    ----------
+    networks : sequence of nn.Module
+        Networks with outputs of the same shape.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(members)
+        self.networks = nn.ModuleList(networks)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of all networks, of shape (members, n_rows, n_outputs)."""
         return torch.stack([network(x) for network in self.networks])
 
 
 @torch.no_grad()
-def _check_outputs(network: nn.Module, x: Tensor, n_out: int) -> None:
-    """Try a network of the user's own on a few rows."""
-    asked = f"{len(x)} rows of {x.shape[1]} inputs"
+def _check_outputs(network: nn.Module, x: Tensor, n_outputs: int) -> None:
+    """Raise if a network given by the user does not return one output for each set."""
+    inputs = f"{len(x)} rows of {x.shape[1]} inputs"
     try:
         shape = tuple(network.eval()(x).shape)
     except (RuntimeError, AttributeError, TypeError) as error:
-        raise ValueError(f"the network does not take {asked} (a float tensor): {error}") from error
-    if shape != (len(x), n_out):
+        raise ValueError(f"the network does not take {inputs} (a float tensor): {error}") from error
+    if shape != (len(x), n_outputs):
         raise ValueError(
-            f"the network gives outputs of shape {shape} for {asked}; needed: {(len(x), n_out)}, "
-            "one for each set of the family"
+            f"the network returns outputs of shape {shape} for {inputs}; needed: "
+            f"{(len(x), n_outputs)}, one output for each set of the family"
         )
 
 
 def _as_loss(model: CardinalityBase) -> nn.Module:
+    """Return the loss of a model as a module."""
     if isinstance(model.loss, nn.Module):
         _check_loss(model.loss, _dtype(model.dtype))
         return model.loss
     if not isinstance(model.loss, str):
         raise ValueError(f"loss must be a name or a module of (scores, costs); got {model.loss!r}")
-    # Costs are in range by construction, and a check in every step would wait for the device.
+    # Costs are valid by construction, and validating them in each step would synchronize the GPU.
     return from_name(
         model.loss, q=model.q, rho=model.rho, cost_sensitive=True, reduction="none", validate=False
     )
@@ -292,20 +330,20 @@ def _as_loss(model: CardinalityBase) -> nn.Module:
 
 @torch.no_grad()
 def _check_loss(loss: nn.Module, dtype: torch.dtype) -> None:
-    """Try a loss of the user's own: a high score for the cheap set must cost less."""
+    """Raise unless a loss given by the user is smaller if the cheaper set has the higher score."""
     costs = torch.tensor([[0.0, 1.0]], dtype=dtype)
     good, bad = torch.tensor([[[1.0, -1.0]], [[-1.0, 1.0]]], dtype=dtype)
     hint = "a loss takes (scores, costs), as sl.losses.CostSensitiveCompSumLoss does"
     try:
-        backwards = bool(_mean_loss(loss, bad, costs) < _mean_loss(loss, good, costs))
+        prefers_bad = bool(_mean_loss(loss, bad, costs) < _mean_loss(loss, good, costs))
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{loss!r} does not fit: {hint} ({error})") from error
-    if backwards:
+        raise ValueError(f"{loss!r} cannot be used: {hint} ({error})") from error
+    if prefers_bad:
         raise ValueError(f"{loss!r} prefers the set that costs more: {hint}")
 
 
 def _mean_loss(loss: nn.Module, outputs: Tensor, costs: Tensor) -> Tensor:
-    """The batch's mean loss, or one for each member of a stack."""
+    """Return the mean loss of a batch, or one for each member of a stack."""
     if getattr(loss, "reduction", None) == "none":
         value: Tensor = loss(outputs, costs)
         return value.mean(dim=-1)
@@ -315,7 +353,8 @@ def _mean_loss(loss: nn.Module, outputs: Tensor, costs: Tensor) -> Tensor:
 
 
 def _dtype(name: str) -> torch.dtype:
-    known = {"float32": torch.float32, "float64": torch.float64}
-    if name not in known:
+    """Return the floating-point type of a name."""
+    dtypes = {"float32": torch.float32, "float64": torch.float64}
+    if name not in dtypes:
         raise ValueError(f'dtype must be "float32" or "float64"; got {name!r}')
-    return known[name]
+    return dtypes[name]

@@ -1,4 +1,4 @@
-"""The selector as a head for a network of one's own, trained with it."""
+"""The paper's selector as a PyTorch module, to train together with a network."""
 
 from __future__ import annotations
 
@@ -19,31 +19,38 @@ from shortlist.sets import PredictionSets
 
 
 class Selector(nn.Module):
-    """The paper's selector `r(x, k)` as a module: scores the sets of a family from features.
+    """Score the sets of a family from features: the paper's selector ``r(x, k)`` as a module.
 
-    Put it on a backbone, beside the head that scores the labels, and train both: `forward` gives
-    a score for each set, `loss` the cost-sensitive surrogate of
-    `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`. It compiles with `torch.compile`.
+    Add it to a backbone, beside the head that scores the labels, and train both: `forward` returns
+    a score for each set, and `loss` is the cost-sensitive surrogate of
+    ``1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)``. The module works with `torch.compile`.
 
-    Train it on rows that the scores of the labels are not trained on: on those the first label
-    is nearly always right, and the selector learns to return one label.
+    Train it on rows that the label scores are not trained on. On training rows, the first label is
+    nearly always the true one, and the selector would learn to return a single label.
 
     Parameters
     ----------
-    n_features, n_classes : int
-        Width of what the backbone puts out, and the number of labels.
+    n_features : int
+        Number of outputs of the backbone.
+    n_classes : int
+        Number of labels.
     family : Family, optional
-        What to choose from. Default: top-k for k = 1, 2, 4, 8, … up to 64.
-    cost : "log", "linear", a table by size, or a function of the size
-    cost_weight : float
-        Lambda: what a unit of cost is worth in accuracy.
-    loss : str
-        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge" or
-        "margin" (constrained).
+        Sets to choose from. By default, top-k sets for k = 1, 2, 4, 8, … up to 64.
+    cost : {"log", "linear"}, sequence, dict or callable, default="log"
+        Cost of a set size: a name, a table by size, or a function of the size.
+    cost_weight : float, default=0.05
+        The paper's lambda: the loss of accuracy that is worth one unit of cost.
+    loss : str, default="log"
+        Surrogate loss: "log", "exp", "gce" or "mae" (comp-sum losses), "constrained_exp",
+        "squared_hinge", "hinge" or "margin" (constrained losses).
     network : nn.Module, optional
-        From features to a score for each set. Default: `hidden` ReLU layers of `width` units.
-    width, hidden : int
-    q, rho : float
+        Network from features to a score for each set. By default, `hidden` ReLU layers of `width`
+        units.
+    width : int, default=128
+        Number of units of each hidden layer of the default network.
+    hidden : int, default=2
+        Number of hidden layers of the default network.
+    q, rho : float, default=0.7, 1.0
         Parameters of the losses "gce" and "margin".
 
     Examples
@@ -56,7 +63,7 @@ class Selector(nn.Module):
     torch.Size([5, 3])
     >>> loss = head.loss(set_scores, label_scores, torch.tensor([1, 2, 3, 4, 5]))
     >>> loss.backward()
-    >>> head.predict_set(set_scores, label_scores).mean_size   # untrained: ties go to the largest
+    >>> head.predict_set(set_scores, label_scores).mean_size   # Untrained: ties go to the largest.
     4.0
     """
 
@@ -83,17 +90,17 @@ class Selector(nn.Module):
         self.family = TopK.doubling(n_classes) if family is None else family
         self.cost_weight = check_non_negative(cost_weight, "cost_weight")
         self.criterion = from_name(loss, q=q, rho=rho, cost_sensitive=True, validate=False)
-        anything = self._validate_scores(torch.zeros(1, n_classes))
-        self.family.check(anything)
-        table = cost_table(cost, self.family.possible_sizes(anything))
+        example = self._validate_scores(torch.zeros(1, n_classes))
+        self.family.check(example)
+        table = cost_table(cost, self.family.possible_sizes(example))
         self.largest_cost = float(table[-1])
         self.register_buffer("size_costs", table.to(torch.float32), persistent=False)
-        sets = self.family.sizes_of(anything).shape[1]  # a family that wants data says so here
+        n_sets = self.family.sizes_of(example).shape[1]  # Raises if the family must be fitted.
         if network is None:
             network = zero_last_layer(
                 perceptron(
                     n_features,
-                    sets,
+                    n_sets,
                     check_count(width, "width"),
                     check_count(hidden, "hidden", minimum=0),
                 )
@@ -101,51 +108,113 @@ class Selector(nn.Module):
         self.network = network
 
     def forward(self, features: Tensor) -> Tensor:
-        """The score of each set: (rows, |K|)."""
+        """Return the score of each set.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n_rows, n_features)
+            Outputs of the backbone.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_sets)
+        """
         scores: Tensor = self.network(features)
         return scores
 
     def loss(self, set_scores: Tensor, label_scores: Tensor, y: Tensor) -> Tensor:
-        """The mean loss of a batch. Its gradient goes to `set_scores` alone: which sets hold the
-        label is counted from `label_scores`, not differentiated."""
+        """Return the mean loss of a batch.
+
+        Parameters
+        ----------
+        set_scores : Tensor of shape (n_rows, n_sets)
+            Outputs of `forward`.
+        label_scores : Tensor of shape (n_rows, n_classes)
+            Scores of the labels. They determine the sets and get no gradient.
+        y : Tensor of shape (n_rows,)
+            Indices of the true labels.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         value: Tensor = self.criterion(set_scores, self.costs(label_scores, y))
         return value
 
     @torch.no_grad()
     def costs(self, label_scores: Tensor, y: Tensor) -> Tensor:
-        """What each set of each row costs, in [0, 1]: (rows, |K|)."""
+        """Return the cost of each set, the quantity whose surrogate is minimized.
+
+        Parameters
+        ----------
+        label_scores : Tensor of shape (n_rows, n_classes)
+            Scores of the labels.
+        y : Tensor of shape (n_rows,)
+            Indices of the true labels.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_sets)
+            Costs in [0, 1].
+        """
         ranking = self._validate_scores(label_scores)
         if y.shape != label_scores.shape[:1] or y.is_floating_point():
             raise ValueError(
-                f"y is {y.dtype} of shape {tuple(y.shape)}; needed: the label's index of each of "
-                f"the {len(label_scores)} rows"
+                f"y is {y.dtype} of shape {tuple(y.shape)}; needed: the index of the true label "
+                f"for each of the {len(label_scores)} rows"
             )
         sizes = self.family.sizes_of(ranking).to(torch.int64)
         hits = self.family.hits_of(ranking, y.to(torch.int64))
         return cost_matrix(hits, self.size_costs[sizes], self.cost_weight, self.largest_cost)
 
     def choose(self, set_scores: Tensor) -> Tensor:
-        """The index of the chosen set of each row; ties go to the largest."""
+        """Return the index of the set with the highest score; ties go to the largest set.
+
+        Parameters
+        ----------
+        set_scores : Tensor of shape (n_rows, n_sets)
+            Outputs of `forward`.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+        """
         return top_label(set_scores.detach())
 
     def predict_set(
         self, set_scores: Tensor, label_scores: Tensor, *, classes: ArrayLike | None = None
     ) -> PredictionSets:
-        """The chosen set of each row; of the names in `classes`, if there are any."""
+        """Return the chosen set of each row.
+
+        Parameters
+        ----------
+        set_scores : Tensor of shape (n_rows, n_sets)
+            Outputs of `forward`.
+        label_scores : Tensor of shape (n_rows, n_classes)
+            Scores of the labels.
+        classes : array-like of shape (n_classes,), optional
+            Names of the labels. By default, the sets contain indices.
+
+        Returns
+        -------
+        PredictionSets
+        """
         ranking = Ranking.from_scores(label_scores.detach(), classes=classes)
         if ranking.n_classes != self.classes.n:
-            self._validate_scores(label_scores)  # says so
+            self._validate_scores(label_scores)  # Raises the error for a wrong shape.
         guarantee = Guarantee("none", operating_point=f"cost_weight = {self.cost_weight:g}")
         return self.family.select(ranking, self.choose(set_scores), guarantee=guarantee)
 
     def _validate_scores(self, label_scores: Tensor) -> Ranking:
+        """Return the ranking of label scores, without a check for NaN."""
         n = self.classes.n
         if label_scores.ndim != 2 or label_scores.shape[1] != n:
             raise ValueError(
                 f"label_scores have shape {tuple(label_scores.shape)}; needed: (rows, {n}), as "
                 f"n_classes = {n}"
             )
-        # Unchecked: a look for NaN in every step would wait for the device.
+        # A check for NaN in each training step would synchronize the GPU.
         return Ranking(
             classes=self.classes,
             depth=n,
@@ -154,4 +223,10 @@ class Selector(nn.Module):
         )
 
     def extra_repr(self) -> str:
+        """Return the parameters that PyTorch shows in the representation of the module.
+
+        Returns
+        -------
+        str
+        """
         return f"{self.family}, cost_weight={self.cost_weight:g}"

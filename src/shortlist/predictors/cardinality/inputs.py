@@ -1,4 +1,4 @@
-"""What a selector sees of a row: its features, its sorted log-probabilities, or both."""
+"""Inputs of a selector: the features of a row, its sorted log-probabilities, or both."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from shortlist.predictors.row_tables import log_proba_matrix
 from shortlist.ranking import Ranking
 from shortlist.ranking.score_types import ScoreType
 
-
-def feature_names_of(model: object) -> list[str] | None:
-    """The names of the features that a model was fitted with, whichever method it is."""
-    inputs = getattr(model, "_inputs", None)
-    names: list[str] | None = getattr(model, "_feature_names", None)
-    return getattr(inputs, "names", names)
-
-
 INPUTS = ("features", "scores", "both")
 
 
 class SelectorInputs:
-    """Builds the input matrix of a selector, in the same way at fit and at prediction.
+    """Build the input matrix of a selector, in the same way at fit and at prediction.
 
-    "scores" are the log-probabilities of the `score_depth` best labels, best first, and the log
-    mass of all others: what matters for the length of a list, whatever the labels' names.
+    Scores enter as the sorted log-probabilities of the best labels and the log mass of all others.
+    They show how large a set must be, and do not depend on which labels are the best ones.
+
+    Parameters
+    ----------
+    inputs : {"features", "scores", "both"}
+        What the matrix consists of.
+    score_type : {"logits", "proba", "log_proba"}
+        Type of the scores.
+    score_depth : int
+        Number of log-probabilities.
     """
 
     def __init__(self, inputs: str, score_type: ScoreType, score_depth: int) -> None:
@@ -36,6 +37,19 @@ class SelectorInputs:
         self.names: list[str] | None = None
 
     def fit(self, ranking: Ranking, features: ArrayLike | None) -> Matrix:
+        """Store the names and number of features, and return the inputs of the same rows.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to learn from.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows.
+
+        Returns
+        -------
+        matrix of shape (n_rows, n_columns)
+        """
         self.score_depth = min(self.score_depth, ranking.depth)
         if self.inputs == "scores":
             self.n_features = None
@@ -50,7 +64,19 @@ class SelectorInputs:
         return self(ranking, features)
 
     def __call__(self, ranking: Ranking, features: ArrayLike | None) -> Matrix:
-        """The inputs of all rows: (rows, columns), on the features' device if there are any."""
+        """Return the inputs of all rows, on the device of the features if there are any.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to predict.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows.
+
+        Returns
+        -------
+        matrix of shape (n_rows, n_columns)
+        """
         parts: list[Matrix] = []
         if self.inputs != "scores":
             if features is None:

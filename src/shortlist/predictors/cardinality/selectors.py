@@ -1,25 +1,23 @@
-"""The paper's cardinality-aware selectors: one lambda, or a whole path of them at once."""
+"""The paper's cardinality-aware selectors: one selector, or a path of several."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from shortlist._utils.arrays import Array, ArrayLike, to_array_type
-from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_non_negative
 from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.quantiles import UnreachableError
-from shortlist.costs import Cost
-from shortlist.families import Family
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
-from shortlist.predictors.base import Outcomes, outcomes
-from shortlist.predictors.cardinality.fitting import CardinalityBase, Network
+from shortlist.predictors.base import Outcomes
+from shortlist.predictors.cardinality.fitting import CardinalityBase
+from shortlist.predictors.family_choices import hits_and_sizes
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
@@ -27,53 +25,76 @@ DELTA = 0.05
 """Default probability that the guarantee of a path fails."""
 
 
+@dataclass(eq=False, repr=False)
 class CardinalitySelector(CardinalityBase):
-    """The cardinality-aware selector of the paper: chooses a set for each row, for one lambda.
+    """Choose one set of a family for each row, by the paper's cardinality-aware selector.
 
-    It minimises a cost-sensitive surrogate of
-    `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`, normalised to [0, 1], over networks that
-    score the members of a family; ties go to the largest set.
+    The selector minimizes a cost-sensitive surrogate of
+    ``1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)``, normalized to [0, 1], over networks that
+    score the sets of a family. The set with the highest score is chosen; ties go to the largest.
 
     Parameters
     ----------
     family : Family, optional
-        What to choose from. Default: top-k for k = 1, 2, 4, 8, … up to 64.
-    cost : "log", "linear", a table by size, or a function of the size
-    cost_weight : float
-        Lambda: what a unit of cost is worth in accuracy.
-    loss : str or nn.Module
-        "log", "exp", "gce", "mae" (comp-sum), "constrained_exp", "squared_hinge", "hinge",
-        "margin" (constrained), or a module that takes (scores, costs). Start with "log": "mae"
-        and "margin" are flat far from their minimum, and training can get stuck.
-    inputs : "features", "scores" or "both"
-        What the network sees: the features, the sorted log-probabilities, or both; standardised.
+        Sets to choose from. By default, top-k sets for k = 1, 2, 4, 8, … up to 64.
+    cost : {"log", "linear"}, sequence, dict or callable, default="log"
+        Cost of a set size: a name, a table by size, or a function of the size.
+    cost_weight : float, default=0.05
+        The paper's lambda: the loss of accuracy that is worth one unit of cost.
+    loss : str or nn.Module, default="log"
+        Surrogate loss: "log", "exp", "gce" or "mae" (comp-sum losses), "constrained_exp",
+        "squared_hinge", "hinge" or "margin" (constrained losses), or a module that takes (scores,
+        costs). "log" is a good choice. "mae" and "margin" have small gradients far from their
+        minimum, so that training can get stuck.
+    inputs : {"features", "scores", "both"}, default="features"
+        Inputs of the network: the features, the sorted log-probabilities of the scores, or both.
+        They are standardized.
     network : nn.Module or callable, optional
-        A network of your own, or `network(n_inputs, n_outputs)` that makes one. Default: two
-        hidden ReLU layers of `width` units.
-    score_type : "auto", "logits", "proba" or "log_proba"
-        What the scores are. "auto" decides at fit; see `score_type_`.
-    score_depth : int
-        How many of the best labels' log-probabilities the network sees.
-    q, rho : float
+        Network to train, or a function ``network(n_inputs, n_outputs)`` that returns one. By
+        default, two hidden ReLU layers of `width` units.
+    width : int, default=128
+        Number of units of each hidden layer of the default network.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        Type of the scores. "auto" infers it in `fit`; see `score_type_`.
+    score_depth : int, default=20
+        Number of the largest log-probabilities that the network sees.
+    q, rho : float, default=0.7, 1.0
         Parameters of the losses "gce" and "margin".
-    learning_rate, batch_size, weight_decay : float, int, float
-        Adam's, with the paper's values as defaults.
-    max_epochs, patience, validation_fraction : int, int, float
-        Training stops when the loss on the held-out fraction has not improved for `patience`
-        epochs; the best weights are kept. With fewer than ten rows to hold out it runs to the end.
-        An epoch is one pass over the rows, or, if they are few, as many as make 20 steps.
-    clip_norm : float, "auto" or None
-        Largest norm of a gradient; "auto" clips only losses whose gradients are unbounded.
-    device, dtype : str
-        Where and in which precision to train. "auto": where the inputs are.
+    learning_rate, batch_size, weight_decay : float, int, float, default=1e-3, 128, 1e-5
+        Parameters of the Adam optimizer. The defaults are the paper's.
+    max_epochs : int, default=50
+        Maximum number of epochs. With few rows, an epoch passes over them several times and takes
+        20 steps.
+    patience : int, default=5
+        Number of epochs without improvement of the validation loss after which training stops. The
+        best weights are kept.
+    validation_fraction : float, default=0.1
+        Fraction of the rows used for validation. If they are fewer than ten, there is no
+        validation, and training takes all `max_epochs`.
+    clip_norm : float, "auto" or None, default="auto"
+        Maximum norm of a gradient. "auto" clips only for losses with unbounded gradients.
+    device : str, default="auto"
+        Where to train. "auto" is the device of the inputs.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the network.
     checkpoint : path, optional
-        A file that lets an interrupted fit go on, to the same result.
-    progress : bool or "auto"
-    random_state : int, RandomState or None
+        File in which the training saves its state, so that an interrupted fit resumes and ends at
+        the same result.
+    progress : bool or "auto", default="auto"
+        Whether to show a progress bar. "auto" shows it on a terminal.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the network and its training.
 
     Attributes
     ----------
-    classes_, score_type_, family_, history_
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        Type of the scores.
+    family_ : Family
+        The fitted family.
+    history_ : History or None
+        Losses by epoch; None if there was nothing to train.
 
     Examples
     --------
@@ -87,56 +108,9 @@ class CardinalitySelector(CardinalityBase):
     True
     """
 
-    def __init__(
-        self,
-        family: Family | None = None,
-        cost: Cost = "log",
-        cost_weight: float = 0.05,
-        loss: str | nn.Module = "log",
-        inputs: str = "features",
-        *,
-        network: Network | None = None,
-        width: int = 128,
-        score_type: str = "auto",
-        score_depth: int = 20,
-        q: float = 0.7,
-        rho: float = 1.0,
-        learning_rate: float = 1e-3,
-        batch_size: int = 128,
-        weight_decay: float = 1e-5,
-        max_epochs: int = 50,
-        patience: int = 5,
-        validation_fraction: float = 0.1,
-        clip_norm: float | str | None = "auto",
-        device: str = "auto",
-        dtype: str = "float32",
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: Show = "auto",
-        random_state: object = 0,
-    ) -> None:
-        self.family = family
-        self.cost = cost
-        self.cost_weight = cost_weight
-        self.loss = loss
-        self.inputs = inputs
-        self.network = network
-        self.width = width
-        self.score_type = score_type
-        self.score_depth = score_depth
-        self.q = q
-        self.rho = rho
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.clip_norm = clip_norm
-        self.device = device
-        self.dtype = dtype
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
+    cost_weight: float = 0.05
+    loss: str | nn.Module = "log"
+    inputs: str = "features"
 
     def fit(
         self,
@@ -146,58 +120,131 @@ class CardinalitySelector(CardinalityBase):
         *,
         classes: ArrayLike | None = None,
     ) -> CardinalitySelector:
-        """Learn from scores (of data that the classifier did not train on) and true labels."""
-        self._learn(scores, y, features, classes, [self.cost_weight], stacked=False)
+        """Train the selector.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that the classifier was not trained on.
+        y : array-like of shape (n_rows,)
+            True labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows. They are needed unless `inputs` is "scores".
+        classes : array-like of shape (n_classes,), optional
+            Classes in the order of the score columns. By default, they are inferred from `y`.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(scores, y, features, classes, [self.cost_weight], stacked=False)
         return self
 
     def choose(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
-        """The index of the chosen member of the family, for each row."""
+        """Return the index of the chosen set of the family for each row.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+        """
         ranking = self._validate_scores(scores)
         return to_array_type(self._choices(ranking, features)[0], ranking.array_type)
 
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
-        """The chosen set of each row."""
+        """Return the chosen set of each row.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+
+        Returns
+        -------
+        PredictionSets
+        """
         ranking = self._validate_scores(scores)
         return self.family_.select(
-            ranking,
-            self._choices(ranking, features)[0],
-            guarantee=self._guarantee(),
+            ranking, self._choices(ranking, features)[0], guarantee=self._guarantee()
         )
 
     def _guarantee(self) -> Guarantee:
         return Guarantee("none", operating_point=f"cost_weight = {self._weights[0]:g}")
 
     def onnx_sets(self, graph: Any, point: Any) -> Any:
-        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        """Return the sets as outputs of an ONNX graph: see `SetPredictor.onnx_sets`."""
         point.check(self)
         metadata: dict[str, object] = {"operating_point": {"cost_weight": self._weights[0]}}
         return self._onnx_sets(graph, 0, self._guarantee(), metadata)
 
 
+@dataclass(eq=False, repr=False)
 class CardinalityPath(CardinalityBase):
-    """Cardinality-aware selectors for many lambdas, trained together.
+    """Train cardinality-aware selectors for several values of lambda together.
 
-    The members start from the same weights and see the same batches as separately trained
-    selectors would, and end at the same result; together they take a fraction of the time.
+    The selectors, the members of the path, start from the same weights and use the same batches
+    as selectors trained one by one, and reach the same result in a fraction of the time.
 
     Parameters
     ----------
+    family : Family, optional
+        Sets to choose from.
+    cost : {"log", "linear"}, sequence, dict or callable, default="log"
+        Cost of a set size.
     cost_weights : sequence of float, optional
-        The lambdas. Default: 20, evenly spaced in logarithm from 1 down to 0.01.
+        Values of lambda. By default, 20 values evenly spaced in logarithm from 1 to 0.01.
+    loss : str or nn.Module, default="log"
+        Surrogate loss.
+    inputs : {"features", "scores", "both"}, default="features"
+        Inputs of the networks.
+    network, width : nn.Module or callable, int
+        Network of each member, if it is not the default one, or the width of the default one.
+    score_type, score_depth : str, int
+        Type of the scores, and number of log-probabilities that the networks see.
+    q, rho : float, default=0.7, 1.0
+        Parameters of the losses "gce" and "margin".
+    learning_rate, batch_size, weight_decay : float, int, float, default=1e-3, 128, 1e-5
+        Parameters of the Adam optimizer.
+    max_epochs, patience, validation_fraction, clip_norm : int, int, float, float or "auto"
+        Early stopping and gradient clipping.
+    device, dtype : str, default="auto", "float32"
+        Where and in which precision to train.
+    checkpoint, progress, random_state : path, bool or "auto", int
+        File of an interrupted fit, progress bar and seed.
     cost_weight : float, optional
-        The one that `predict_set` uses unless it is told another, or an accuracy.
+        One of `cost_weights`, which `predict_set` uses by default.
+
+    Attributes
+    ----------
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        Type of the scores.
+    family_ : Family
+        The fitted family.
+    history_ : History, list of History or None
+        Losses by epoch: of all members together, or of each if `network` is given. None if there
+        was nothing to train.
 
     Notes
     -----
-    All other parameters are those of `CardinalitySelector`.
+    :class:`CardinalitySelector` explains the parameters that both classes have.
 
-    After `calibrate`, `predict_set(..., accuracy=0.95)` guarantees an accuracy. The members are
-    tested on the calibration rows one after the other, from the smallest lambda on, until one
-    fails; of those that passed, the one with the smallest sets is used. Their sets need not be
-    nested, and `delta` bounds the probability that any of them falls short (fixed-sequence
-    testing; Angelopoulos and others, Learn then Test, 2021).
+    After `calibrate`, ``predict_set(..., accuracy=0.95)`` guarantees an accuracy. The members are
+    tested on the calibration rows in the order of increasing lambda until one fails. Of those that
+    passed, the one with the smallest sets is used. The sets of the members need not be nested.
+    `delta` bounds the probability that the accuracy of any member that passed is below the
+    requested one (fixed-sequence testing; Angelopoulos et al., Learn then Test, 2021).
 
     Examples
     --------
@@ -216,67 +263,18 @@ class CardinalityPath(CardinalityBase):
     297
     """
 
-    _path_calibration: PathCalibration | None
+    cost_weights: Sequence[float] | None = None
+    loss: str | nn.Module = "log"
+    inputs: str = "features"
+    cost_weight: float | None = field(default=None, kw_only=True)
+    _path_calibration: PathCalibration | None = field(default=None, init=False)
+
     has_additive_calibration = True
 
     @property
     def n_calibration(self) -> int:
         """Number of calibration rows; 0 if the path is not calibrated."""
-        calibration = getattr(self, "_path_calibration", None)
-        return 0 if calibration is None else calibration.rows
-
-    def __init__(
-        self,
-        family: Family | None = None,
-        cost: Cost = "log",
-        cost_weights: Sequence[float] | None = None,
-        loss: str | nn.Module = "log",
-        inputs: str = "features",
-        *,
-        cost_weight: float | None = None,
-        network: Network | None = None,
-        width: int = 128,
-        score_type: str = "auto",
-        score_depth: int = 20,
-        q: float = 0.7,
-        rho: float = 1.0,
-        learning_rate: float = 1e-3,
-        batch_size: int = 128,
-        weight_decay: float = 1e-5,
-        max_epochs: int = 50,
-        patience: int = 5,
-        validation_fraction: float = 0.1,
-        clip_norm: float | str | None = "auto",
-        device: str = "auto",
-        dtype: str = "float32",
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: Show = "auto",
-        random_state: object = 0,
-    ) -> None:
-        self.family = family
-        self.cost = cost
-        self.cost_weights = cost_weights
-        self.loss = loss
-        self.inputs = inputs
-        self.cost_weight = cost_weight
-        self.network = network
-        self.width = width
-        self.score_type = score_type
-        self.score_depth = score_depth
-        self.q = q
-        self.rho = rho
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.clip_norm = clip_norm
-        self.device = device
-        self.dtype = dtype
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
+        return 0 if self._path_calibration is None else self._path_calibration.rows
 
     def fit(
         self,
@@ -286,14 +284,30 @@ class CardinalityPath(CardinalityBase):
         *,
         classes: ArrayLike | None = None,
     ) -> CardinalityPath:
-        """Learn all selectors in one go."""
+        """Train the selectors.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that the classifier was not trained on.
+        y : array-like of shape (n_rows,)
+            True labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows. They are needed unless `inputs` is "scores".
+        classes : array-like of shape (n_classes,), optional
+            Classes in the order of the score columns. By default, they are inferred from `y`.
+
+        Returns
+        -------
+        self
+        """
         weights = np.geomspace(1, 0.01, 20) if self.cost_weights is None else self.cost_weights
         if np.ndim(weights) != 1 or len(weights) == 0:
             raise ValueError(
                 f"cost_weights must be a list of at least one lambda; got {self.cost_weights!r}"
             )
-        self._learn(scores, y, features, classes, list(weights), stacked=True)
-        self._path_calibration = None  # what was learned before had its own
+        self._fit(scores, y, features, classes, list(weights), stacked=True)
+        self._path_calibration = None  # A calibration of an earlier fit is not valid any more.
         return self
 
     def calibrate(
@@ -302,13 +316,28 @@ class CardinalityPath(CardinalityBase):
         y: ArrayLike,
         features: ArrayLike | None = None,
     ) -> CardinalityPath:
-        """Judge every member by labelled rows that fit did not see, so that `predict_set` can
-        guarantee an accuracy. Replaces an earlier calibration."""
+        """Count the hits of each member on rows that `fit` did not see, to guarantee an accuracy.
+
+        An earlier calibration is replaced.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the calibration rows.
+        y : array-like of shape (n_rows,)
+            True labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+
+        Returns
+        -------
+        self
+        """
         ranking, index = self._validate_labelled(scores, y, unknown="miss")
         self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
-        hits, sizes = outcomes(self.family_, ranking, index.clamp(min=0), choices)
-        hits &= (index >= 0)[:, None]  # no set contains a label of no known class
+        hits, sizes = hits_and_sizes(self.family_, ranking, index.clamp(min=0), choices)
+        hits &= (index >= 0)[:, None]  # No set contains a label of an unknown class.
         self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
 
@@ -320,35 +349,38 @@ class CardinalityPath(CardinalityBase):
         *,
         accuracies: Sequence[float],
     ) -> list[Outcomes | None]:
-        """Return hits and sizes at many guaranteed accuracies; see `SetPredictor.evaluate`.
+        """Return hits and sizes at several accuracies: see `SetPredictor.evaluate`.
 
-        Every member's sets are computed once, for all accuracies.
+        The sets of each member are computed once for all accuracies.
         """
         if not self.is_calibrated:
             return [None] * len(accuracies)
         ranking, index = self._validate_labelled(scores, y)
         choices = list(self._choices(ranking, features))
-        hits, sizes = (t.cpu().numpy() for t in outcomes(self.family_, ranking, index, choices))
+        hits, sizes = (
+            t.cpu().numpy() for t in hits_and_sizes(self.family_, ranking, index, choices)
+        )
         results: list[Outcomes | None] = [None] * len(accuracies)
         for i, accuracy in enumerate(accuracies):
             with suppress(UnreachableError):
-                member, _ = self._chosen(None, accuracy, DELTA)
+                member, _ = self._select_member(None, accuracy, DELTA)
                 results[i] = Outcomes(hits[:, member], sizes[:, member])
         return results
 
     def _member(self, cost_weight: float | None) -> int:
-        wanted = self.cost_weight if cost_weight is None else cost_weight
-        known = ", ".join(f"{w:g}" for w in self._weights)
-        if wanted is None:
-            raise ValueError(f"which lambda? Give cost_weight=..., one of: {known}")
-        distances = [abs(check_non_negative(wanted, "cost_weight") - w) for w in self._weights]
-        at = distances.index(min(distances))
-        if distances[at] > 1e-6 * abs(wanted):
+        """Return the index of the member that was trained with a cost weight."""
+        weight = self.cost_weight if cost_weight is None else cost_weight
+        trained = ", ".join(f"{w:g}" for w in self._weights)
+        if weight is None:
+            raise ValueError(f"cost_weight is missing; give cost_weight=..., one of: {trained}")
+        distances = [abs(check_non_negative(weight, "cost_weight") - w) for w in self._weights]
+        nearest = distances.index(min(distances))
+        if distances[nearest] > 1e-6 * abs(weight):
             raise ValueError(
-                f"cost_weight = {wanted!r} was not trained; one of: {known}. "
-                "Fit again with it among cost_weights"
+                f"no selector was trained for cost_weight = {weight!r}; use one of: {trained}, or "
+                "fit again with it among cost_weights"
             )
-        return at
+        return nearest
 
     def choose(
         self,
@@ -357,7 +389,21 @@ class CardinalityPath(CardinalityBase):
         *,
         cost_weight: float | None = None,
     ) -> Array:
-        """The index of the chosen member of the family, for each row."""
+        """Return the index of the chosen set of the family for each row.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+        cost_weight : float, optional
+            Value of lambda, one of `cost_weights`.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+        """
         ranking = self._validate_scores(scores)
         member = self._member(cost_weight)
         return to_array_type(self._choices(ranking, features)[member], ranking.array_type)
@@ -371,53 +417,61 @@ class CardinalityPath(CardinalityBase):
         accuracy: float | None = None,
         delta: float = DELTA,
     ) -> PredictionSets:
-        """The set that the selector of one lambda chooses, for each row.
+        """Return the set that one of the selectors chooses for each row.
 
         Parameters
         ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
         cost_weight : float, optional
-            The lambda; no accuracy is then guaranteed.
+            Value of lambda, one of `cost_weights`. No accuracy is guaranteed.
         accuracy : float, optional
-            The accuracy to guarantee instead, after `calibrate`, by the member that keeps it with
-            the smallest sets.
-        delta : float
-            The probability, over the draw of the calibration rows, that the guarantee may fail.
+            Accuracy to guarantee, after `calibrate`. Of the members that reach it, the one with
+            the smallest sets is used.
+        delta : float, default=0.05
+            Probability, over the draw of the calibration rows, that the guarantee fails.
+
+        Returns
+        -------
+        PredictionSets
         """
         ranking = self._validate_scores(scores)
-        member, guarantee = self._chosen(cost_weight, accuracy, delta)
+        member, guarantee = self._select_member(cost_weight, accuracy, delta)
         choices = self._choices(ranking, features)[member]
         return self.family_.select(ranking, choices, guarantee=guarantee)
 
-    def _chosen(
+    def _select_member(
         self, cost_weight: float | None, accuracy: float | None, delta: float
     ) -> tuple[int, Guarantee]:
-        """The member that an operating point stands for, and the guarantee in words."""
+        """Return the member to use at an operating point, and its guarantee."""
         if accuracy is None:
             member = self._member(cost_weight)
             point = f"cost_weight = {self._weights[member]:g}"
             return member, Guarantee("none", operating_point=point)
         if cost_weight is not None:
             raise ValueError(
-                f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them says "
-                "which member to use; give one"
+                f"accuracy = {accuracy!r} and cost_weight = {cost_weight!r}: each of them selects "
+                "a member; give only one"
             )
         if self._path_calibration is None:
             raise ValueError(
-                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y), with rows "
-                "that fit did not see; or give cost_weight=..., which guarantees none"
+                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y) with "
+                "rows that fit did not see; or give cost_weight=..., which guarantees no accuracy"
             )
         member = self._path_calibration.member(accuracy, delta)
         return member, self._path_calibration.guarantee(member, accuracy, delta)
 
     def onnx_sets(self, graph: Any, point: Any) -> Any:
-        """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
+        """Return the sets as outputs of an ONNX graph: see `SetPredictor.onnx_sets`."""
         point.check(self, "accuracy", "delta", "cost_weight")
         if point.given:
-            delta = 0.05 if point.delta is None else point.delta
-            member, guarantee = self._chosen(point.cost_weight, point.accuracy, delta)
-            known = {**point.given, "cost_weight": self._weights[member]}
-            return self._onnx_sets(graph, member, guarantee, {"operating_point": known})
-        if self._network is None:  # All lambdas give the same sets.
+            delta = DELTA if point.delta is None else point.delta
+            member, guarantee = self._select_member(point.cost_weight, point.accuracy, delta)
+            operating_point = {**point.given, "cost_weight": self._weights[member]}
+            return self._onnx_sets(graph, member, guarantee, {"operating_point": operating_point})
+        if self._network is None:  # All members choose the same sets.
             return self._onnx_sets(graph, 0, NO_GUARANTEE, {"operating_point": {}})
         guarantee = Guarantee("none", operating_point="the member is an input")
         metadata: dict[str, object] = {

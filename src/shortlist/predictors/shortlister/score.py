@@ -15,9 +15,9 @@ from shortlist._utils.out_of_core import Matrix, as_lazy, is_large_matrix
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_choice, check_count
 from shortlist._utils.warnings import warn
-from shortlist.conformal.calibration import SOURCES
 from shortlist.conformal.envelope import cost_steps, slopes
 from shortlist.conformal.levels import ColumnLevels, Levels, NestedLevels
+from shortlist.conformal.row_schema import SOURCES
 from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost, cost_table
 from shortlist.learning.process_group import current_group

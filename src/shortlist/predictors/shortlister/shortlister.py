@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from sklearn.base import clone
+from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.arrays import ArrayLike, as_features
+from shortlist._utils.frames import match_columns
+from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
+from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost
 from shortlist.predictors.base import AcceptedRows, SetPredictor
 from shortlist.predictors.conformal import ConformalPredictor
@@ -174,6 +178,69 @@ class Shortlister(ConformalPredictor):
         self.device = device
         self.progress = progress
         self.random_state = random_state
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        extra_features: ArrayLike | None = None,
+        extra_y: ArrayLike | None = None,
+    ) -> Self:
+        """Learn both stages and calibrate.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that the classifier was not trained on.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows.
+        classes : array-like, optional
+            Names of the score columns. Rows with another label are not learned from, and count
+            as misses in the calibration.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
+        extra_features : array-like of shape (n_extra, n_features), optional
+            Features of labelled rows without honest scores, such as the rows that the classifier
+            was trained on. Models that need no scores learn from them, and are kept only if they
+            help on the other rows. No row of these is used for calibration.
+        extra_y : array-like of shape (n_extra,), optional
+            Labels of the same rows.
+
+        Returns
+        -------
+        self
+        """
+        if (extra_features is None) != (extra_y is None):
+            missing = "extra_y" if extra_y is None else "extra_features"
+            raise ValueError(f"{missing} is missing; give extra_features and extra_y together")
+        if extra_features is None or extra_y is None:
+            return self._fit(scores, y, features, classes, groups)
+        if features is None:
+            raise ValueError("extra_features need features: fit(scores, y, features=X, ...)")
+        return self._fit(scores, y, features, classes, groups, (extra_features, extra_y))
+
+    def _fit_score(
+        self,
+        score: ConformityScore,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        extra: tuple[ArrayLike, ArrayLike] | None,
+    ) -> None:
+        if extra is None or features is None:
+            super()._fit_score(score, ranking, index, features, extra)
+            return
+        matched = match_columns(extra[0], getattr(self, "_feature_names", None), "extra_features")
+        x = as_features(matched, columns=features.shape[1])
+        labels = ranking.classes.encode(extra[1], rows=len(x), device=index.device)
+        assert isinstance(score, ShortlisterScore)
+        score.fit(ranking, index, features, extra=(x, labels))
 
     def _make_score(self) -> ShortlisterScore:
         names = ShortlisterScore._get_param_names()

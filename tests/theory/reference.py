@@ -1,4 +1,4 @@
-"""The losses by their definitions, and their least errors without the closed forms."""
+"""Reference implementations: losses by definition, and infima by numerical minimisation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def softmax(scores: ArrayLike) -> Vector:
     return e / e.sum()
 
 
-def of_definition(loss: str, x: Vector, parameter: float, slope: bool = False) -> Vector:
-    """Phi of a softmax (comp-sum) or of scores that sum to zero (constrained); or its slope."""
+def evaluate_definition(loss: str, x: Vector, parameter: float, slope: bool = False) -> Vector:
+    """Evaluate Phi or its derivative at softmax values (comp-sum) or centered scores."""
     function = definition(loss).slope if slope else definition(loss).phi
     with mpmath.workdps(20):
         values = [mpmath.mpf(float(v)) for v in x]
@@ -36,26 +36,26 @@ def of_definition(loss: str, x: Vector, parameter: float, slope: bool = False) -
 
 
 def phi(loss: str, scores: ArrayLike, q: float = 0.7, rho: float = 1.0) -> Vector:
-    """What each member adds to the error, for a weight of one."""
+    """Return Phi of each member: its contribution to the error for a weight of one."""
     h = np.asarray(scores, dtype=float)
     if loss in COMP_SUM:
-        return of_definition(loss, softmax(h), q)
-    return of_definition(loss, h - h.mean(), rho)
+        return evaluate_definition(loss, softmax(h), q)
+    return evaluate_definition(loss, h - h.mean(), rho)
 
 
 def top(values: Sequence[float], k: int) -> list[int]:
-    """The k best, one by one; the highest index of those that tie."""
-    left = list(range(len(values)))
-    found = []
+    """Return the k labels with the largest values, in order. Ties go to the highest index."""
+    remaining = list(range(len(values)))
+    labels = []
     for _ in range(k):
-        best = max(values[y] for y in left)
-        found.append(max(y for y in left if values[y] == best))
-        left.remove(found[-1])
-    return found
+        best = max(values[y] for y in remaining)
+        labels.append(max(y for y in remaining if values[y] == best))
+        remaining.remove(labels[-1])
+    return labels
 
 
-def wrong_set(rng: np.random.Generator, weights: Vector, k: int) -> NDArray[np.bool_]:
-    """k labels that are not the k of the largest weights."""
+def suboptimal_set(rng: np.random.Generator, weights: Vector, k: int) -> NDArray[np.bool_]:
+    """Draw k labels that are not the k labels with the largest weights."""
     best = np.isin(np.arange(len(weights)), np.argsort(-weights)[:k])
     while True:
         kept = np.isin(np.arange(len(weights)), rng.permutation(len(weights))[:k])
@@ -63,16 +63,16 @@ def wrong_set(rng: np.random.Generator, weights: Vector, k: int) -> NDArray[np.b
             return kept
 
 
-# The least error over all scores, or over those that keep a set: a numerical minimiser
+# Infimum of the error over all scores, or over those that keep a set, by a numerical minimiser
 
 
-def least_error(
+def minimal_error(
     loss: str, weights: ArrayLike, kept: ArrayLike | None = None, q: float = 0.7, rho: float = 1.0
 ) -> float:
-    """The least of `sum weights phi` over all scores; or those where no label outranks a kept one.
+    """Minimise `sum weights phi` over all scores, or over those that rank the kept labels first.
 
-    Convex programmes in the softmax or in the centred scores, by definition of the losses. Losses
-    without a programme of their own here are taken to be smooth.
+    The problems are convex programmes in the softmax or in the centered scores. Losses without a
+    special case are minimised as smooth functions.
     """
     w = np.asarray(weights, dtype=float)
     n = len(w)
@@ -84,30 +84,32 @@ def least_error(
         programme = linprog(-w, order, np.zeros(len(order)), np.ones((1, n)), [1], (0, 1))
         return float(w.sum() + programme.fun)
     if loss == "hinge":
-        return _least_hinge(w, order)
+        return _minimal_hinge(w, order)
     if loss == "margin":
-        return min(_least_margin(w, order, rho, piece) for piece in _pieces(n))
-    return _least_smooth(loss, w, order, q)
+        return min(_minimal_margin(w, order, rho, piece) for piece in _pieces(n))
+    return _minimal_smooth(loss, w, order, q)
 
 
-def _least_smooth(loss: str, w: Vector, order: Vector, q: float) -> float:
+def _minimal_smooth(loss: str, w: Vector, order: Vector, q: float) -> float:
     n = len(w)
-    comp = loss in COMP_SUM
+    is_comp_sum = loss in COMP_SUM
 
     def error(x: Vector) -> float:
-        return float(w @ of_definition(loss, x, q if comp else 1.0))
+        return float(w @ evaluate_definition(loss, x, q if is_comp_sum else 1.0))
 
     def slope(x: Vector) -> Vector:
-        return w * of_definition(loss, x, q if comp else 1.0, slope=True)
+        return w * evaluate_definition(loss, x, q if is_comp_sum else 1.0, slope=True)
 
-    constraints = [{"type": "eq", "fun": lambda x: x.sum() - comp, "jac": lambda x: np.ones(n)}]
+    constraints = [
+        {"type": "eq", "fun": lambda x: x.sum() - is_comp_sum, "jac": lambda x: np.ones(n)}
+    ]
     if len(order):
         constraints.append(
             {"type": "ineq", "fun": lambda x: -order @ x, "jac": lambda x: -order},
         )
-    start = np.full(n, 1 / n) if comp else np.zeros(n)
-    bounds = [(1e-9, 1.0)] * n if comp else [(-30.0, 30.0)] * n
-    found = minimize(
+    start = np.full(n, 1 / n) if is_comp_sum else np.zeros(n)
+    bounds = [(1e-9, 1.0)] * n if is_comp_sum else [(-30.0, 30.0)] * n
+    solution = minimize(
         error,
         start,
         jac=slope,
@@ -116,11 +118,11 @@ def _least_smooth(loss: str, w: Vector, order: Vector, q: float) -> float:
         constraints=constraints,
         options={"ftol": 1e-16, "maxiter": 1000},
     )
-    return float(found.fun)
+    return float(solution.fun)
 
 
-def _least_hinge(v: Vector, order: Vector) -> float:
-    """Over r that sum to zero and s >= max(0, 1 + r)."""
+def _minimal_hinge(v: Vector, order: Vector) -> float:
+    """Minimise over r with sum 0 and s >= max(0, 1 + r)."""
     n = len(v)
     above = np.hstack([np.eye(n), -np.eye(n)])
     programme = linprog(
@@ -135,49 +137,54 @@ def _least_hinge(v: Vector, order: Vector) -> float:
 
 
 def _pieces(n: int) -> list[tuple[int, ...]]:
-    """On which of its three pieces each label's margin loss is: 0, sloping, or 1."""
+    """Enumerate the linear pieces of the margin loss of each label: 0, increasing, or 1."""
     return list(itertools.product((0, 1, 2), repeat=n))
 
 
-def _least_margin(v: Vector, order: Vector, rho: float, piece: tuple[int, ...]) -> float:
-    slope = np.array([v[y] / rho if at == 1 else 0.0 for y, at in enumerate(piece)])
-    constant = sum(v[y] for y, at in enumerate(piece) if at)
-    ranges = [((None, -rho), (-rho, 0), (0, None))[at] for at in piece]
+def _minimal_margin(v: Vector, order: Vector, rho: float, piece: tuple[int, ...]) -> float:
+    slope = np.array([v[y] / rho if part == 1 else 0.0 for y, part in enumerate(piece)])
+    constant = sum(v[y] for y, part in enumerate(piece) if part)
+    ranges = [((None, -rho), (-rho, 0), (0, None))[part] for part in piece]
     programme = linprog(slope, order, np.zeros(len(order)), np.ones((1, len(v))), [0], ranges)
     return float(programme.fun + constant) if programme.success else np.inf
 
 
-# The least regret for a kept set, to any precision: every block of labels that could be pooled
+# Smallest regret for a kept set in any precision, by enumeration of the pooled blocks
 
 
 def infimum(loss: str, w: Sequence[mpmath.mpf], q: float) -> mpmath.mpf:
-    """The closed forms, in as many digits as mpmath works with."""
+    """Evaluate the closed form of the infimum in the working precision of mpmath."""
     closed_form = definition(loss).infimum
     assert closed_form is not None, f"add the infimum of {loss!r} to tests/loss_definitions.py"
     return closed_form(w, mpmath.mpf(q))
 
 
-def least_regret(
+def minimal_regret(
     loss: str, w: Sequence[mpmath.mpf], kept: Sequence[bool], q: float = 0.7
 ) -> mpmath.mpf:
-    """Labels that tie have one score, so that only the mean of their weights counts: try every
-    block of kept and other labels, and take the least of those where the order is then right."""
+    """Minimise the regret over all scores that rank the kept labels first.
+
+    Labels that tie have the same score, so that only the mean of their weights matters. The
+    function tries every block of kept and other labels, and takes the smallest regret of those
+    blocks whose pooled weights are in the right order.
+    """
     inside = [y for y in range(len(w)) if kept[y]]
     outside = [y for y in range(len(w)) if not kept[y]]
     sign = 1 if loss in COMP_SUM else -1
-    if loss == "margin":  # the label on top pays in full, and must be a kept one
+    if loss == "margin":  # Its value is 1 at the label with the highest score, which is kept.
         return min(w[y] for y in inside) - min(w)
-    found = []
-    for some in _subsets(inside):
-        for others in _subsets(outside):
-            if bool(some) != bool(others):
+    infima = []
+    for block_inside in _subsets(inside):
+        for block_outside in _subsets(outside):
+            if bool(block_inside) != bool(block_outside):
                 continue
             after = list(w)
-            for y in (*some, *others):
-                after[y] = mpmath.fsum(w[z] for z in (*some, *others)) / (len(some) + len(others))
+            block = (*block_inside, *block_outside)
+            for y in block:
+                after[y] = mpmath.fsum(w[z] for z in block) / len(block)
             if all(sign * after[i] >= sign * after[j] for i in inside for j in outside):
-                found.append(infimum(loss, after, q))
-    return min(found) - infimum(loss, w, q)
+                infima.append(infimum(loss, after, q))
+    return min(infima) - infimum(loss, w, q)
 
 
 def _subsets(labels: list[int]) -> list[tuple[int, ...]]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from shortlist._utils.cached_property import CachedProperty
 from shortlist._utils.ordering import prefix_labels, sort_values
-from shortlist.conformal.levels import Levels, Nested
+from shortlist.conformal.levels.protocol import Nested
+from shortlist.conformal.levels.sorted_levels import Levels
 from shortlist.ranking import Ranking
 
 LEAST_DEPTH = 64

@@ -1,0 +1,118 @@
+"""Levels by column, in the order of the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from shortlist._utils.ordering import labels_at_least, sort_values, top_label
+from shortlist.conformal.levels.protocol import Nested
+from shortlist.conformal.levels.sorted_levels import Levels
+from shortlist.ranking import Ranking
+
+OVER_HALF = 0.51
+"""A share of a rounded sum that is certainly more than half, so that no other term is as large."""
+
+
+class ColumnLevels:
+    """Levels that each label has by itself, so that only the sets themselves are sorted.
+
+    Attributes
+    ----------
+    values : Tensor of shape (n_rows, n_classes)
+        Levels by column, in the order of the scores of the ranking.
+    sums : Tensor, float or None
+        Sum of each row, if it is known and no level is negative.
+    empty : bool
+        Whether sets may be empty.
+    """
+
+    def __init__(
+        self, values: Tensor, sums: Tensor | float | None = None, empty: bool = True
+    ) -> None:
+        self.values, self.sums, self.empty = values, sums, empty
+
+    def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
+        if self.empty:
+            return level
+        if lowest and ranked.rounding:
+            return torch.where(ranked.last_rank_of(index) == 0, torch.inf, level)
+        untied = None if self.sums is None else level > OVER_HALF * self.sums
+        return torch.where(ranked.is_first(index, untied), torch.inf, level)
+
+    def totals(self, rising: Tensor) -> Tensor:
+        total = _count_at(self.values.flatten(), rising)
+        if not self.empty:  # First labels count at every threshold.
+            total += len(self.values) - _count_at(self.values.amax(dim=1), rising)
+        return total.to(torch.float64)
+
+    def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
+        lowest = torch.stack(list(thresholds)).amin(dim=0)
+        scores = ranked.scores_of(slice(None))
+        least = _as_values(lowest, self.values.dtype)[:, None]
+        if bool((least == least[0]).all()):
+            least = least[:1]  # A comparison with one row is much faster.
+        row, column = labels_at_least(self.values, least, scores)
+        longest = torch.bincount(row, minlength=len(scores))
+        nothing = (longest == 0).nonzero()[:, 0]
+        if not self.empty and len(nothing):
+            row, column = (
+                torch.cat([row, nothing]),
+                torch.cat([column, top_label(scores[nothing])]),
+            )
+            row, order = torch.sort(row, stable=True)
+            column, longest = column[order], longest.clamp_(min=1)
+        labels = column.to(torch.int32)
+        if len(thresholds) == 1:
+            return labels, longest, [longest]
+        return labels, longest, self._lengths(row, self.values[row, column], thresholds)
+
+    def _lengths(self, row: Tensor, values: Tensor, thresholds: Sequence[Tensor]) -> list[Tensor]:
+        """Return how many of the given labels are in the sets at each threshold."""
+        found: dict[int, Tensor] = {}
+        rows_left, values_left, before = row, values, None
+        for k in sorted(range(len(thresholds)), key=lambda k: float(thresholds[k].sum())):
+            at = _as_values(thresholds[k], values.dtype)
+            if before is not None and bool((at < before).any()):  # Not a subset.
+                rows_left, values_left = row, values
+            inside = values_left >= at[rows_left]
+            rows_left, values_left, before = rows_left[inside], values_left[inside], at
+            found[k] = torch.bincount(rows_left, minlength=len(self.values))
+        lengths = [found[k] for k in range(len(thresholds))]
+        return lengths if self.empty else [one.clamp_(min=1) for one in lengths]
+
+    def _in_order(self) -> Levels:
+        """Return the same levels in decreasing order."""
+        falling = sort_values(self.values).flip(1)
+        every = torch.arange(1, falling.shape[1] + 1, device=falling.device)
+        levels = Levels(falling, every)
+        return levels if self.empty else levels.never_empty()
+
+    def by_rank(self, depth: int) -> Tensor:
+        return self._in_order().by_rank(depth)
+
+    def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        return self._in_order().sizes_at_each(thresholds)
+
+    def within(self, listed: Tensor) -> ColumnLevels:
+        return self  # Every label is ranked.
+
+    def never_empty(self) -> ColumnLevels:
+        return ColumnLevels(self.values, self.sums, empty=False)
+
+
+def _as_values(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the smallest values of a type that are not below float64 thresholds."""
+    values = thresholds.to(dtype)
+    above = torch.nextafter(values, torch.full_like(values, torch.inf))
+    return torch.where(values.to(torch.float64) < thresholds, above, values)
+
+
+def _count_at(values: Tensor, rising: Tensor) -> Tensor:
+    """Return how many values reach each of several increasing thresholds."""
+    asked = _as_values(rising, values.dtype)
+    place = torch.bucketize(values[values >= asked[0]], asked, right=True)
+    return torch.bincount(place, minlength=len(asked) + 1).flip(0).cumsum(0).flip(0)[1:]
