@@ -26,7 +26,7 @@ from shortlist.conformal.envelope import bucket_masses
 from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History, train
-from shortlist.predictors.shortlister.cross_fitting import combine, cross_entropy, draw_folds
+from shortlist.predictors.shortlister.folds import combine, cross_entropy, draw_folds
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
 LARGEST_CONSECUTIVE_SIZE = 16

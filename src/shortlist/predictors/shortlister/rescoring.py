@@ -27,7 +27,7 @@ from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import TrainingSettings
 from shortlist.learning.training import History
 from shortlist.predictors.row_tables import exceeds_memory
-from shortlist.predictors.shortlister.cross_fitting import draw_folds
+from shortlist.predictors.shortlister.folds import draw_folds
 from shortlist.predictors.shortlister.opinions import (
     Architecture,
     Block,

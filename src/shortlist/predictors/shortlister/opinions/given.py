@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.learning.full_batch import fit_members
-from shortlist.predictors.shortlister.cross_fitting import combine
+from shortlist.predictors.shortlister.folds import combine
 from shortlist.predictors.shortlister.opinions.base import Block, FoldedRows, Opinion
 
 ROWS_PER_CLASS = 20

@@ -14,7 +14,7 @@ from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, z
 from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import build_with_seed
 from shortlist.learning.training import History, train
-from shortlist.predictors.shortlister.cross_fitting import combine, cross_entropy
+from shortlist.predictors.shortlister.folds import combine, cross_entropy
 from shortlist.predictors.shortlister.opinions.base import (
     Block,
     FoldedRows,
