@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 import mpmath
 import numpy as np
+import torch
+from hypothesis import strategies as st
 from mpmath import mpf
 from numpy.typing import NDArray
+from torch import Tensor
 
 from shortlist.losses import get_loss, loss_names
 from shortlist.losses.registry import loss_entry
@@ -127,3 +130,17 @@ def with_exponents(losses: Sequence[str], exponents: Sequence[float]) -> list[tu
         several = parameter is not None and parameter.name == "q"
         pairs += [(loss, q) for q in (exponents if several else (0.7,))]
     return pairs
+
+
+@st.composite
+def score_tables(draw: st.DrawFn, classes: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw scores (m, n), labels (m,) and costs (m, n) in float64."""
+    m, n = draw(st.integers(1, 3)), draw(st.integers(classes, 5))
+    scores = draw(st.lists(st.floats(-30, 30), min_size=m * n, max_size=m * n))
+    labels = draw(st.lists(st.integers(0, n - 1), min_size=m, max_size=m))
+    costs = draw(st.lists(st.floats(0, 1), min_size=m * n, max_size=m * n))
+    return (
+        torch.tensor(scores, dtype=torch.float64).reshape(m, n),
+        torch.tensor(labels),
+        torch.tensor(costs, dtype=torch.float64).reshape(m, n),
+    )

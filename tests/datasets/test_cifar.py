@@ -87,7 +87,7 @@ def batch(**changed: object) -> bytes:
         ("data_batch_3", batch(data=np.zeros((4, 3072), np.float32)), "got float32"),
         ("data_batch_3", batch(data=np.zeros(3072, np.uint8)), r"shape \(3072,\)"),
         ("data_batch_3", batch(labels=[0, 1, 2]), "4 images, but 3 labels"),
-        ("data_batch_3", batch(labels=[0, 1, 2, 10]), "labels hold 10; labels are 0 to 9"),
+        ("data_batch_3", batch(labels=[0, 1, 2, 10]), "labels hold 10; labels must be 0 to 9"),
         ("data_batch_3", batch(labels=[0, 1, 2, -1]), "labels hold -1"),
         ("data_batch_3", batch(labels=[0, 1, 2, b"9"]), "labels hold b'9'"),
         ("data_batch_3", batch(labels=None), "no array data and list labels. It has: data"),

@@ -92,7 +92,7 @@ def test_rows_that_are_longer_than_the_header(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for more in ("7", ""):
         path.write_text(f"a,b,y\n0.5,0.3,a,{more}\n0.2,0.6,b,{more}\n")
-        with pytest.raises(ValueError, match=r"a\.csv: rows have more values than the header"):
+        with pytest.raises(ValueError, match=r"a\.csv: rows have more values than the 3 names"):
             read_rows(path)
 
 

@@ -245,9 +245,11 @@ def test_wrong_places(cifar: Path, tmp_path: Path) -> None:
     assert "there is no file or folder at" in refused(tmp_path / "x", "-o", out, "--model", MODEL)
     (tmp_path / "empty").mkdir()
     line = refused(tmp_path / "empty", "-o", out, "--model", MODEL)
-    assert "looks like none of cifar10, cifar100, svhn, folder" in line
+    assert "is not recognized as one of cifar10, cifar100, svhn, folder" in line
     (tmp_path / "file.zip").write_text("")
-    assert "looks like none of" in refused(tmp_path / "file.zip", "-o", out, "--model", MODEL)
+    assert "is not recognized as one of" in refused(
+        tmp_path / "file.zip", "-o", out, "--model", MODEL
+    )
 
 
 def test_weights_that_do_not_fit_or_mean_harm(cifar: Path, tmp_path: Path) -> None:
@@ -257,11 +259,11 @@ def test_weights_that_do_not_fit_or_mean_harm(cifar: Path, tmp_path: Path) -> No
 
     good = seeded(ResNet).state_dict()
     save_file({k: v for k, v in good.items() if k != "fc.bias"}, tmp_path / "less.safetensors")
-    assert "does not fit ResNet: 1 tensors missing (first: fc.bias)" in complaint(
+    assert "does not fit ResNet: 1 tensors are missing (first: fc.bias)" in complaint(
         "less.safetensors"
     )
     torch.save(good | {"head": torch.zeros(1)}, tmp_path / "more.pt")
-    assert "1 too many (first: head)" in complaint("more.pt")
+    assert "1 tensors are unknown (first: head)" in complaint("more.pt")
     save_file(good | {"fc.bias": torch.zeros(7)}, tmp_path / "other.safetensors")
     assert "fc.bias is (7,), but must be (5,)" in complaint("other.safetensors")
     torch.save([1, 2], tmp_path / "list.pt")
@@ -270,7 +272,7 @@ def test_weights_that_do_not_fit_or_mean_harm(cifar: Path, tmp_path: Path) -> No
         (tmp_path / name).write_text("nothing of the kind")
         assert "without running code" in complaint(name)
     torch.save(archives.Call(os.system, f"touch {tmp_path / 'mark'}"), tmp_path / "trap.pt")
-    assert "trap.pt is not a file of weights that can be read without" in complaint("trap.pt")
+    assert "trap.pt cannot be read as weights without running code" in complaint("trap.pt")
     torch.save(seeded(ResNet), tmp_path / "whole.pt")
     assert "save model.state_dict()" in complaint("whole.pt")
     assert not (tmp_path / "mark").exists()

@@ -30,10 +30,10 @@ LABELS = np.array([[0, 1, 2], [2, 1, 0]])
         ({"classes": [["a"], ["b"], ["c"]]}, r"classes must be .*shape \(3, 1\)"),
         ({"classes": np.zeros(3, "M8[s]")}, r"classes must be .*datetime64\[s\]"),
         ({"y": [[0], [1]]}, "one label for each row"),
-        ({"y": np.zeros(2, "V4")}, r"y must hold labels, names or numbers; got \|V4"),
+        ({"y": np.zeros(2, "V4")}, r"y must hold labels \(names or numbers\); got \|V4"),
         (
             {"y": np.zeros(2, "m8[s]")},
-            r"y must hold labels, names or numbers; got timedelta64\[s\]",
+            r"y must hold labels \(names or numbers\); got timedelta64\[s\]",
         ),
         ({"y": 3}, r"y has shape \(\)"),
     ],

@@ -86,7 +86,7 @@ def test_scores_are_read_and_ranked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"labels": np.zeros((2, 2), int)}, r"one shape; got \(2, 2\) and \(2, 3\)"),
+        ({"labels": np.zeros((2, 2), int)}, r"the same shape; got \(2, 2\) and \(2, 3\)"),
         ({"y": np.zeros(3, int)}, r"y has shape \(3,\), but there are 2 rows"),
         ({"labels": np.zeros((2, 3))}, r"candidate labels hold floats.*float64"),
         ({"labels": np.full((2, 3), "ant")}, r"mine\.npz: candidate scores hold nan at row 1"),
@@ -137,7 +137,7 @@ def test_wrong_candidates(changed: dict[str, object], message: str, tmp_path: Pa
         ({"features": np.zeros(2)}, r"features must be \(rows, columns\); got shape \(2,\)"),
         ({"features": np.zeros((2, 4), "M8[s]")}, r"features must hold numbers; got datetime64"),
         ({"features": np.full((2, 4), np.inf)}, r"features holds inf at row 0"),
-        ({"classes": np.array(list("abcd"))}, r"scores of 3 classes, but 4 names"),
+        ({"classes": np.array(list("abcd"))}, r"scores for 3 classes, but 4 names"),
     ],
 )
 def test_wrong_scores(changed: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_number_that_stands_for_two_things_is_refused(saved, tmp_path):
         second.update(__id__=first["__id__"], content='"another"')
 
     folder = with_schema(saved["logistic"], tmp_path / "model", change)
-    with pytest.raises(ModelFileError, match="and something else"):
+    with pytest.raises(ModelFileError, match="and another object"):
         sl.load(folder)
 
 

@@ -134,7 +134,7 @@ def test_support_vectors_of_no_row(folders, tmp_path, kernel):
     change = setting("support_", lambda g: np.full_like(g.support_, 2**31 - 9), "kernel", kernel,
                      "_BaseLibSVM__Xfit", np.zeros((1, X.shape[1])))  # fmt: skip
     folder = tampered(folders, "svc", tmp_path / "model", change)
-    with pytest.raises(ModelFileError, match=r"SVC.*support vector is no row"):
+    with pytest.raises(ModelFileError, match=r"SVC.*support vector is not a row"):
         sl.load(folder, trusted=["numpy.add"])
 
 
@@ -297,10 +297,10 @@ def field(name, value):
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("left_child", 10**6, "leads out of it"),
-        ("left_child", -5, "leads out of it"),
-        ("right_child", 0, "leads out of it, or back"),
-        ("right_child", 1, "is not one tree"),
+        ("left_child", 10**6, "outside of the tree"),
+        ("left_child", -5, "outside of the tree"),
+        ("right_child", 0, "outside of the tree, or before the node"),
+        ("right_child", 1, "nodes are not one tree"),
         ("feature", 10**6, "uses a feature that"),
         ("feature", -3, "uses a feature that"),
     ],
@@ -317,10 +317,10 @@ def test_trees_that_lead_out_of_their_arrays_are_refused(
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("left", 10**6, "leads out of it"),
-        ("right", 0, "leads out of it, or back"),
+        ("left", 10**6, "outside of the tree"),
+        ("right", 0, "outside of the tree, or before the node"),
         ("feature_idx", 10**6, "uses a feature that"),
-        ("is_categorical", 1, "a category of a number"),
+        ("is_categorical", 1, "a category of a numeric feature"),
     ],
 )
 def test_trees_of_histograms_too(folders, tmp_path, column, value, words):

@@ -189,7 +189,7 @@ def test_a_model_that_is_overwritten_at_every_reading(models, tmp_path, monkeypa
         return document
 
     monkeypatch.setattr(persistence, "_read_document", overwritten)
-    monkeypatch.setattr(persistence, "READS", 3)
+    monkeypatch.setattr(persistence, "MAX_READS", 3)
     with pytest.raises(ModelFileError, match="overwritten 3 times while it was read"):
         sl.load(folder)
 

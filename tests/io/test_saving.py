@@ -16,7 +16,7 @@ from torch import nn
 from zoo import FIT, FIXTURES, NEW, NEW_X, SCORES, TEST, ZOO, X, Y
 
 import shortlist as sl
-from shortlist.io.formats import FITTED
+from shortlist.io.formats.registry import MODEL_FORMATS
 from shortlist.io.persistence import ModelFileError
 
 MODELS = Path(__file__).parent / "models"
@@ -37,7 +37,7 @@ def equal(a: object, b: object) -> bool:
 
 
 def test_every_kind_of_model_is_in_the_zoo(zoo):
-    assert {type(model) for model in zoo.values()} == set(FITTED)
+    assert {type(model) for model in zoo.values()} == set(MODEL_FORMATS)
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -44,7 +44,7 @@ def copied(folder: Path, copy: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "place", "value", "words"),
     [
-        ("raps", "_classes.n", 10**12, r"Classes\.n is 1000000000000, not a whole number from 1"),
+        ("raps", "_classes.n", 10**12, r"Classes\.n is 1000000000000, not an integer from 1"),
         ("raps", "_classes.n", 2**31, r"Classes\.n is 2147483648"),
         ("raps", "_classes.n", -1, r"Classes\.n is -1"),
         ("raps", "_classes.n", 6.0, r"Classes\.n is 6\.0"),
@@ -53,10 +53,10 @@ def copied(folder: Path, copy: Path) -> Path:
         ("raps", "temperature_", NAN, r"SplitConformal\.temperature_ is nan, not a finite number"),
         ("raps", "score_.fitted.of.k_reg_", 10**30, r"raps\.k_reg_ is 10"),
         ("raps", "score_.parameters.of.penalty", "x" * 1000, r"raps\.penalty is 'xxx"),
-        ("raps", "score_.parameters.of.other", 1, r"'raps' has no parameter \['other'\]"),
-        ("raps", "score_.fitted.of.levels", 1, r"'raps' has other fields: \['levels'\]"),
+        ("raps", "score_.parameters.of.other", 1, r"raps has unknown fields: \['other'\]"),
+        ("raps", "score_.fitted.of.levels", 1, r"raps has unknown fields: \['levels'\]"),
         ("raps", "score_.name", "os.system", "'os.system', which is not registered"),
-        ("raps", "score_.name", 3, r"SavedScore\.name is 3, not a text"),
+        ("raps", "score_.name", 3, r"SavedScore\.name is 3, not a string"),
         ("raps", "score_type_", "other", r"SplitConformal\.score_type_ is 'other', not 'logits'"),
         ("raps", "_calibration.schema.depth", 10**12, r"RowSchema\.depth is 1000000000000"),
         ("raps", "_calibration.schema", None, r"Calibration\.schema is None, not RowSchema"),
@@ -118,7 +118,12 @@ def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, pl
             lambda t: t - 9,
             "a label that is no class",
         ),
-        ("shortlister", "score_.fitted.rescorer_.folds", lambda t: t + 9, "a row of no fold"),
+        (
+            "shortlister",
+            "score_.fitted.rescorer_.folds",
+            lambda t: t + 9,
+            "a row of an unknown fold",
+        ),
         (
             "shortlister",
             "_training_rows.keys",

@@ -189,10 +189,10 @@ def test_the_command_line_says_what_to_do(saved, tmp_path):
 @pytest.mark.parametrize(
     ("part", "node", "words"),
     [
-        ("fitted", constant(None), "a NoneType, which gives no scores"),
-        ("fitted", mapping(), "a dict, which gives no scores"),
-        ("given", constant(3), "the estimator given is a int"),
-        (None, None, "it contains something else"),
+        ("fitted", constant(None), "a NoneType, which computes no scores"),
+        ("fitted", mapping(), "a dict, which computes no scores"),
+        ("given", constant(3), "the parameter estimator is a int"),
+        (None, None, "it does not contain a classifier"),
     ],
 )
 def test_something_else_than_a_classifier_is_refused(saved, tmp_path, part, node, words):

@@ -177,6 +177,64 @@ def test_a_nan_score_gives_a_nan_loss(name, cost_sensitive):
     assert loss.isnan().tolist() == [False, False, True, False, False]
 
 
+# Properties of both families
+
+
+@every_name
+def test_a_label_equals_a_cost_of_one_for_all_others(name):
+    torch.manual_seed(0)
+    scores = 3 * torch.randn(50, 6, dtype=torch.float64)
+    labels = torch.randint(6, (50,))
+    costs = 1 - torch.nn.functional.one_hot(labels, 6)  # Costs can be integers.
+    label_loss, cost_loss = (
+        from_name(name, cost_sensitive=cost_sensitive, reduction="none")
+        for cost_sensitive in (False, True)
+    )
+    expected = label_loss(scores, labels)
+    assert expected.min() > 0
+    rtol = {"comp_sum": 1e-15, "constrained": 0}[get_loss(name).family]
+    torch.testing.assert_close(cost_loss(scores, costs), expected, rtol=rtol, atol=0)
+
+
+@both_targets
+@every_name
+def test_a_common_shift_does_not_change_the_loss(name, cost_sensitive):
+    scores, target = example((7, 5), cost_sensitive)
+    scores = scores.double() / 2
+    shift = torch.randint(-(2**10), 2**10, (7, 1)).double()
+    loss = from_name(name, cost_sensitive=cost_sensitive, reduction="none")
+    before = loss(scores, target)
+    assert before.min() > 0
+    # The shifted scores are rounded to 2e-13.
+    tolerance = {
+        "comp_sum": {"rtol": 2e-12, "atol": 0},
+        "constrained": {"rtol": 0, "atol": 1e-11},
+    }[get_loss(name).family]
+    torch.testing.assert_close(loss(scores + shift, target), before, **tolerance)
+
+
+@both_targets
+@every_name
+def test_permuting_the_classes_permutes_the_gradient(name, cost_sensitive):
+    scores, target = example((7, 5), cost_sensitive)
+    order = torch.randperm(5)
+    position = order.argsort()  # New position of each class.
+    permuted_target = target[:, order] if cost_sensitive else position[target]
+    scores = scores.double() / 2
+    original, permuted = scores.clone().requires_grad_(), scores[:, order].requires_grad_()
+    loss = from_name(name, cost_sensitive=cost_sensitive)
+    value, permuted_value = loss(original, target), loss(permuted, permuted_target)
+    torch.testing.assert_close(permuted_value, value)
+    value.backward()
+    permuted_value.backward()
+    gradient = original.grad.abs()
+    is_comp_sum = get_loss(name).family == "comp_sum"
+    assert (gradient.min() if is_comp_sum else gradient.max()) > 0
+    torch.testing.assert_close(permuted.grad, original.grad[:, order])
+    # A loss that does not depend on a common shift has a gradient with sum zero.
+    torch.testing.assert_close(original.grad.sum(-1), torch.zeros(7).double(), rtol=0, atol=1e-12)
+
+
 # Modules and names
 
 

@@ -183,7 +183,11 @@ def test_its_bounds_are_among_the_statements_that_verify_tests() -> None:
     log = get_loss("log")
     register_loss(dataclasses.replace(log, name="my_log", label="my log"))
     names = {(s.theorem, s.form) for s in theory.statements.statements() if s.loss == "my_log"}
-    assert names == {("top-k", "published"), ("top-k", "corrected"), ("cost-sensitive", "published")}
+    assert names == {
+        ("top-k", "published"),
+        ("top-k", "corrected"),
+        ("cost-sensitive", "published"),
+    }
     assert not [s for s in theory.statements.statements() if s.loss == "own_focal"]
 
 

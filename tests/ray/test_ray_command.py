@@ -44,7 +44,8 @@ def test_fit_predict_and_compare(dense: Path, tmp_path: Path) -> None:
 def test_calibrate_and_options_of_the_cluster(dense: Path, tmp_path: Path) -> None:
     model, new, sets = tmp_path / "model", tmp_path / "new", tmp_path / "sets"
     two = ["--ray", "local", "--workers", 2, "--threads", 1]
-    run("fit", dense, "-o", model, "--max-epochs", 1, *two, "--storage", tmp_path / "checkpoints")
+    rows = dense / "part-0.parquet"
+    run("fit", rows, "-o", model, "--max-epochs", 1, *two, "--storage", tmp_path / "checkpoints")
     assert any((tmp_path / "checkpoints").iterdir())
     output = run("calibrate", model, dense / "part-1.parquet", "-o", new, *two)
     assert f"{new}: 8,000 calibration rows" in output
@@ -72,6 +73,6 @@ def test_errors_in_one_line(dense: Path, tmp_path: Path) -> None:
     sl.SplitConformal("lac").fit(SCORES, Y).save(tmp_path / "m")
     sets = ["-o", tmp_path / "sets.parquet", "--ray", "local"]
     output = run("predict", tmp_path / "m", dense, *sets, code=1)
-    assert "with --ray the output is a folder" in output
+    assert "with --ray, the output is a folder" in output
     output = run("compare", dense, "--test", "other.parquet", "--ray", "local", code=1)
     assert "with --ray, --test is a share of DATA" in output

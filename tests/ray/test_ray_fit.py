@@ -34,8 +34,8 @@ def weak(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shortlister(**options) -> sl.Shortlister:
-    return sl.Shortlister(max_epochs=6, patience=6, progress=False, **options)
+def shortlister(max_epochs: int = 6) -> sl.Shortlister:
+    return sl.Shortlister(max_epochs=max_epochs, patience=6, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_named_candidates(tmp_path: Path) -> None:
         }
     )
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=3000)
-    model = sl.ray.fit(tmp_path, shortlister(), workers=2)
+    model = sl.ray.fit(tmp_path, shortlister(max_epochs=2), workers=2)
     assert model.classes_.tolist() == names.tolist()
     ranking = sl.Ranking.from_candidates(names[labels[NEW]], scores[NEW], classes=names)
     sets = model.predict_set(ranking, accuracy=0.4)

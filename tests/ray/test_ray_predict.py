@@ -186,20 +186,24 @@ def test_a_killed_worker_loses_no_sets(tmp_path: Path, aps) -> None:
 
 
 SCRIPT = """
-import sys, ray, shortlist as sl
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-model = sl.load(sys.argv[1])
-sl.ray.predict_set(sys.argv[2], model, sys.argv[3], accuracy=0.9, rows_per_file=1000)
+import sys, shortlist as sl
+model, address = sl.load(sys.argv[1]), sys.argv[4]
+sl.ray.predict_set(
+    sys.argv[2], model, sys.argv[3], accuracy=0.9, rows_per_file=1000, address=address
+)
 """
 
 
 def test_after_the_calling_process_is_killed_the_same_call_resumes(tmp_path: Path, aps) -> None:
+    import ray
+
     rows = np.tile(np.arange(len(Y)), 3)
     table = pa.table({"scores": as_lists(SCORES[rows])})
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=1000)
     output = tmp_path / "sets"
     aps.save(tmp_path / "model")
-    arguments = [str(tmp_path / "model"), str(tmp_path / "rows.parquet"), str(output)]
+    paths = [str(tmp_path / "model"), str(tmp_path / "rows.parquet"), str(output)]
+    arguments = [*paths, ray.get_runtime_context().gcs_address]
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], start_new_session=True)
     for _ in range(6000):
         if len(list(output.glob("*.parquet"))) >= 3 or process.poll() is not None:

@@ -50,7 +50,6 @@ class LoadedModel:
         ValueError
             If the rows have no scores, or no features, and the model needs them.
         """
-
         if self.classifier is None and rows.scores is None:
             raise ValueError(
                 f"{rows.name} has no scores, which the model takes; fit a model on a feature file"

@@ -1,4 +1,4 @@
-"""Data: rows and features in files, images, and synthetic data."""
+"""Data: files of rows and of features, images, and synthetic data."""
 
 from shortlist.datasets.feature_files import load, save
 from shortlist.datasets.images.cifar import read_cifar10, read_cifar100

@@ -1,4 +1,4 @@
-"""Rows in arrays: .npz files and folders of .npy files. Nothing in a file is executed."""
+"""Files of rows as arrays: .npz files and folders of .npy files. Nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ ROW_LAYOUTS = (
     "or n_classes]"
 )
 LABEL_TYPES = "biufSU"
-"""NumPy's codes of the types that labels in a file can have."""
+"""Type codes of NumPy that labels in a file can have: booleans, numbers and strings."""
 NUMBER_TYPES = "biuf"
+"""Type codes of NumPy that scores and features in a file can have."""
 
 
 def read_arrays(path: Path) -> Rows:
-    """Read the rows of an .npz file, or memory-map those of a folder of .npy files."""
+    """Read the rows of an .npz file, or memory-map the rows in a folder of .npy files."""
     if not path.is_dir():
         return rows_from_arrays(read_archive(path)[0], path.name)
     if (path / "model.json").exists():
-        raise ValueError(f"{str(path)!r} is a saved model; give rows, with scores and y")
+        raise ValueError(f"{str(path)!r} is a saved model; give rows with scores and y")
     files = sorted(path.glob("*.npy"))
     tables = sorted(path.glob("*.parquet"))
     if tables and not files:
         raise ValueError(
-            f"the folder {str(path)!r} holds Parquet files ({len(tables)}); give one of them, "
-            f"such as {tables[0].name}, or read all of them on Ray: shortlist.ray, --ray local"
+            f"the folder {str(path)!r} holds Parquet files ({len(tables)}); give one of them, such "
+            f"as {tables[0].name}, or read all of them with Ray (shortlist.ray, --ray local)"
         )
     return rows_from_arrays(
         {file.stem: _map_array(file) for file in files}, f"the folder {str(path)!r}"
@@ -42,11 +43,11 @@ def read_arrays(path: Path) -> Rows:
 
 
 def read_archive(path: Path) -> tuple[dict[str, NDArray[np.generic]], list[str]]:
-    """Read all arrays of an .npz file; return them, and the names of its other members."""
+    """Return the arrays of an .npz file by name, and the names of members that are not arrays."""
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise ValueError("it holds one array (.npy)")
+            raise ValueError("it contains a single array (.npy)")
         with archive:
             members = {name: archive[name] for name in archive.files}
     # The type of NumPy's error depends on where a file is damaged.
@@ -55,15 +56,17 @@ def read_archive(path: Path) -> tuple[dict[str, NDArray[np.generic]], list[str]]
         if isinstance(error, zipfile.BadZipFile) or not zipfile.is_zipfile(path):
             reason = "it is not a zip archive"
         elif "allow_pickle" in str(error):
-            reason = "an array of Python objects is not read; save y.astype(str) instead"
+            reason = "arrays of Python objects are not read; save y.astype(str) instead"
         raise ValueError(f"{path.name} is not a readable .npz file: {reason}") from error
     arrays = {name: value for name, value in members.items() if isinstance(value, np.ndarray)}
     return arrays, sorted(members.keys() - arrays.keys())
 
 
 def _map_array(file: Path) -> NDArray[np.generic]:
+    """Memory-map an .npy file."""
     try:
-        with np.errstate(over="ignore"):  # A damaged header can contain any shape.
+        # The shape in a damaged header can overflow.
+        with np.errstate(over="ignore"):
             array: NDArray[np.generic] = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         reason = " ".join(str(error).split())[:150]
@@ -72,10 +75,22 @@ def _map_array(file: Path) -> NDArray[np.generic]:
 
 
 def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
-    """Return the rows in named arrays; `name` is that of the file.
+    """Return arrays by name as rows.
 
-    Names, shapes and types are checked here. Values are checked when they are used, because
+    Names, shapes and types are checked. Values are checked when they are used, because
     memory-mapped arrays can be larger than memory.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        Arrays by name.
+    name : str
+        Name of the file, for error messages.
+
+    Returns
+    -------
+    Rows
+        The rows.
     """
     if "scores" not in arrays:
         raise ValueError(
@@ -86,7 +101,7 @@ def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
     classes = arrays.get("classes")
     _check_matrices(arrays, name)
     if y is not None and y.dtype.kind not in LABEL_TYPES:
-        raise ValueError(f"{name}: y must hold labels, names or numbers; got {y.dtype}")
+        raise ValueError(f"{name}: y must hold labels (names or numbers); got {y.dtype}")
     _check_classes(arrays, name)
     names: list[list[object]] | None = None
     if classes is not None and classes.dtype.kind in "US":
@@ -107,15 +122,16 @@ def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
 
 
 def _check_matrices(arrays: Arrays, name: str) -> None:
-    """Raise if an array does not have one number, or one label, for each row."""
+    """Raise unless the shapes and types of the arrays are those of rows."""
     scores, labels = arrays["scores"], arrays.get("labels")
-    if scores.ndim != 2 or not len(scores):
-        empty = ": there are no rows" if scores.ndim == 2 and not len(scores) else ""
-        raise ValueError(f"{name}: scores must be (rows, classes); got shape {scores.shape}{empty}")
+    if scores.ndim != 2:
+        raise ValueError(f"{name}: scores must be (rows, classes); got shape {scores.shape}")
+    if not len(scores):
+        raise ValueError(f"{name}: there are no rows; scores have shape {scores.shape}")
     if labels is not None and labels.shape != scores.shape:
         raise ValueError(
-            f"{name}: labels and scores of candidates must have one shape; got {labels.shape} and "
-            f"{scores.shape}"
+            f"{name}: labels and scores of candidates must have the same shape; got {labels.shape} "
+            f"and {scores.shape}"
         )
     for key in ("y", "features"):
         if key in arrays and (not arrays[key].ndim or len(arrays[key]) != len(scores)):
@@ -131,7 +147,7 @@ def _check_matrices(arrays: Arrays, name: str) -> None:
 
 
 def _check_classes(arrays: Arrays, name: str) -> None:
-    """Raise if `n_classes` or `classes` do not say what the classes are."""
+    """Raise unless `n_classes` and `classes`, where they are given, are valid."""
     count, classes = arrays.get("n_classes"), arrays.get("classes")
     if count is not None and (count.ndim or count.dtype.kind not in "iu"):
         raise ValueError(
@@ -151,7 +167,7 @@ def _check_classes(arrays: Arrays, name: str) -> None:
     columns = arrays["scores"].shape[1]
     if "labels" not in arrays and len(classes) != columns:
         raise ValueError(
-            f"{name} has scores of {columns} classes, but {len(classes)} names in classes; give "
+            f"{name} has scores for {columns} classes, but {len(classes)} names in classes; give "
             "one name for each column, or leave classes out"
         )
 
@@ -159,11 +175,11 @@ def _check_classes(arrays: Arrays, name: str) -> None:
 def _label_names(
     y: NDArray[np.generic], classes: NDArray[np.generic], name: str
 ) -> NDArray[np.generic]:
-    """Return the names of right labels that a file stores as indices."""
+    """Return the names of the true labels, which a file stores as indices."""
     index = np.asarray(y).astype(np.int64)
-    wrong = (index < 0) | (index >= len(classes))
-    if wrong.any():
-        at = np.argwhere(wrong)[0].tolist()
+    invalid = (index < 0) | (index >= len(classes))
+    if invalid.any():
+        at = np.argwhere(invalid)[0].tolist()
         raise ValueError(
             f"{name}: y{at} = {index[tuple(at)]}, but there are {len(classes)} classes, counted "
             "from 0"
@@ -174,14 +190,14 @@ def _label_names(
 def _candidate_names(
     labels: NDArray[np.generic], classes: NDArray[np.generic], name: str
 ) -> list[list[object]]:
-    """Return the names of candidates, each in its place, with None for the padding -1."""
+    """Return the names of candidates, which a file stores as indices; None for the padding -1."""
     index = np.asarray(labels).astype(np.int64)
-    wrong = (index < -1) | (index >= len(classes))
-    if wrong.any():
-        row, place = (int(i) for i in np.argwhere(wrong)[0])
+    invalid = (index < -1) | (index >= len(classes))
+    if invalid.any():
+        row, place = (int(i) for i in np.argwhere(invalid)[0])
         raise ValueError(
             f"{name}: a label is {index[row, place]} (row {row}, place {place}), but there are "
             f"{len(classes)} classes, counted from 0 (-1 pads a short row)"
         )
-    names: list[object] = [*classes, None]
+    names: list[object] = [*classes, None]  # The index -1 gives None.
     return [[names[i] for i in row] for row in index.tolist()]

@@ -1,4 +1,4 @@
-"""Rows from named columns: which column contains scores, candidates, labels or features."""
+"""Rows from named columns: scores, candidates, labels and features are found by their names."""
 
 from __future__ import annotations
 
@@ -16,27 +16,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEATURE_PREFIX = "x_"
-"""Columns whose names begin with this are features."""
+"""Columns whose names begin with this prefix are features."""
 LIST_COLUMNS = ("scores", "labels", "features")
-"""Columns with a list in each row."""
+"""Columns that have a list in each row."""
 
 
 class InvalidColumnsError(ValueError):
-    """Raised for a file that can be read, but whose columns are not rows."""
+    """Raised for a file that can be read, but whose columns do not form rows."""
 
 
 def check_column_names(names: Sequence[str], name: str) -> None:
     """Raise if a column of the file `name` has no name, or two have the same."""
     if "" in names:
         raise InvalidColumnsError(
-            f"{name}: column {list(names).index('')} has no name; name it, or leave it out "
-            "(index=False, if it is an index of pandas)"
+            f"{name}: column {list(names).index('')} has no name; name it, or leave it out (write "
+            "with index=False if it is the index of a pandas frame)"
         )
     check_distinct(names, name, verb="has")
 
 
 def rows_from_table(table: pa.Table, name: str) -> Rows:
-    """Return the rows of an Arrow table; `name` is that of its file."""
+    """Return the rows of an Arrow table.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The table.
+    name : str
+        Name of the file, for error messages.
+
+    Returns
+    -------
+    Rows
+        The rows.
+    """
     import pyarrow as pa
 
     check_column_names(table.schema.names, name)
@@ -55,7 +68,7 @@ def rows_from_table(table: pa.Table, name: str) -> Rows:
 
 
 def _values_of_lists(column: pa.Array, column_name: str, name: str) -> RowValues:
-    """Return a column of lists: as a matrix if all have one length, else as nested lists."""
+    """Return a column of lists: as a matrix if all have the same length, else as nested lists."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -66,7 +79,8 @@ def _values_of_lists(column: pa.Array, column_name: str, name: str) -> RowValues
         raise InvalidColumnsError(f"{name}: {column_name} of row {at} is missing; give a list")
     flat = column.flatten()
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    # A missing score becomes NaN, which padding may have. A missing label is itself padding.
+    # In a matrix, a missing score becomes NaN, which the score of padding may be. A missing label
+    # is padding, which a matrix cannot represent.
     has_padding = flat.null_count and column_name == "labels"
     if has_padding or pa.types.is_string(flat.type) or (lengths != lengths[0]).any():
         rows: list[list[object]] = column.to_pylist()
@@ -88,8 +102,8 @@ def rows_from_frame(
     ----------
     frame : DataFrame
         Columns with one value in each row.
-    lists : mapping
-        Columns with one list in each row, by their names.
+    lists : mapping of str to matrix or nested lists
+        Columns with one list in each row, by name.
     name : str
         Name of the file, for error messages.
     labels_as_text : bool, default=False
@@ -98,14 +112,21 @@ def rows_from_frame(
     Returns
     -------
     Rows
+        The rows.
+
+    Raises
+    ------
+    InvalidColumnsError
+        If the columns do not form rows.
     """
     names = [str(column) for column in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    y = _right_labels(frame["y"], name) if "y" in names else None
+    y = _true_labels(frame["y"], name) if "y" in names else None
     feature_names = [column for column in names if column.startswith(FEATURE_PREFIX)]
     features = _as_matrix(lists["features"], "features", name) if "features" in lists else None
     if features is None and feature_names:
-        features = _numeric_columns(frame, feature_names, name, f"{name}: features are numbers")
+        rule = f"{name}: features must be numbers"
+        features = _numeric_columns(frame, feature_names, rule)
     labels = lists.get("labels") if "scores" in lists else None
     scores: RowValues
     classes: NDArray[np.generic] | None = None
@@ -118,10 +139,10 @@ def rows_from_frame(
         numbered = labels is None or is_numbered(labels)
     else:
         columns = [c for c in names if c != "y" and not c.startswith(FEATURE_PREFIX)]
-        rule = f"{name}: every column but y and {FEATURE_PREFIX}… is the score of a class, a number"
+        rule = f"{name}: columns other than y and {FEATURE_PREFIX}… must be the scores of classes"
         if len(columns) < 2:
-            raise InvalidColumnsError(f"{rule}; there are {len(columns)} of them")
-        scores = _numeric_columns(frame, columns, name, rule)
+            raise InvalidColumnsError(f"{rule}, at least two; there are {len(columns)}")
+        scores = _numeric_columns(frame, columns, rule)
         numbered = whole_numbers(columns) is not None
     if labels_as_text and y is not None and numbered:
         y = _as_integers(y)
@@ -142,14 +163,14 @@ def _check_lengths(labels: RowValues, scores: RowValues, name: str) -> None:
 
 
 def _class_names(columns: list[str], y: NDArray[np.generic] | None) -> NDArray[np.generic]:
-    """Return the classes that score columns are named after: integers, if the labels are."""
+    """Return the names of score columns as classes: integers if the labels are, else strings."""
     if y is None or y.dtype.kind in "iu":
         return _as_integers(np.array(columns, dtype=object))
     return np.array(columns, dtype=np.str_)
 
 
-def _right_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
-    """Return the right labels; raise if one is missing."""
+def _true_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
+    """Return the true labels; raise if one is missing."""
     missing = (column.isna() | (column == "")).to_numpy(dtype=bool)
     if missing.any():
         at = int(missing.argmax())
@@ -158,7 +179,7 @@ def _right_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
 
 
 def _as_integers(labels: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return text as integers if all of it is written as 64-bit integers, else as strings."""
+    """Return labels as integers if all are written as 64-bit integers, else as strings."""
     distinct = list(dict.fromkeys(labels.tolist()))
     numbers = whole_numbers(distinct)
     if numbers is None or max(map(abs, numbers)) >= 2**63:
@@ -176,15 +197,13 @@ def _as_matrix(values: RowValues, column: str, name: str) -> NDArray[np.generic]
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidColumnsError(f"{name}: {column} must hold numbers") from None
+        raise InvalidColumnsError(f"{name}: {column} must be numbers") from None
 
 
-def _numeric_columns(
-    frame: pd.DataFrame, columns: list[str], name: str, rule: str
-) -> NDArray[np.generic]:
-    """Return columns of numbers as a matrix; `rule` is the message if one is not numeric."""
+def _numeric_columns(frame: pd.DataFrame, columns: list[str], rule: str) -> NDArray[np.generic]:
+    """Return columns as a matrix; raise with the violated rule if one is not numeric."""
     for column in columns:
         if frame[column].dtype.kind not in "fiub":
-            raise InvalidColumnsError(f"{rule}; {column!r} is not")
+            raise InvalidColumnsError(f"{rule}; {column!r} is not numeric")
     types = {frame[column].dtype for column in columns}
     return frame[columns].to_numpy(dtype=None if len(types) == 1 else np.float64)

@@ -1,4 +1,4 @@
-"""CSV files of rows. Labels stay as they are written, and lists are JSON."""
+"""CSV files of rows. Labels are read as text, and lists are written in JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "#N/A")
-"""Text that means a missing number. In a column of labels it is a label."""
+"""Text that means a missing number in a column of numbers. In a column of labels it is a label."""
 
 
 def read_csv(path: Path | None, block_rows: int | None) -> Iterator[Rows]:
@@ -49,6 +49,7 @@ def read_csv(path: Path | None, block_rows: int | None) -> Iterator[Rows]:
 
 @contextmanager
 def _open(path: Path | None) -> Iterator[TextIO]:
+    """Open a file, or the standard input if `path` is None."""
     if path is None:
         yield sys.stdin
         return
@@ -63,14 +64,14 @@ def _frames(text: TextIO, block_rows: int | None, name: str) -> Iterator[pd.Data
     """
     import pandas as pd
 
-    # pandas renames columns without a name or with the same name, so they are checked first.
+    # pandas would rename columns that have no name or the same name, so names are checked here.
     header = next((row for row in csv.reader(text) if row), [])
     check_column_names(header, name)
     blocks = pd.read_csv(
         text,
         header=None,
         names=header,
-        index_col=False,  # Otherwise the first value of a row that is too long becomes an index.
+        index_col=False,  # By default, pandas takes the first value of a long row as an index.
         dtype={"y": object},
         keep_default_na=False,
         na_values={column: list(MISSING) for column in header if column != "y"},
@@ -86,7 +87,7 @@ def _frames(text: TextIO, block_rows: int | None, name: str) -> Iterator[pd.Data
                 return
             except pd.errors.ParserWarning:
                 raise InvalidColumnsError(
-                    f"{name}: rows have more values than the header has names, {len(header)}; "
+                    f"{name}: rows have more values than the {len(header)} names in the header; "
                     "name each column"
                 ) from None
             if frame.empty:
@@ -95,13 +96,14 @@ def _frames(text: TextIO, block_rows: int | None, name: str) -> Iterator[pd.Data
 
 
 def _rows_of(frame: pd.DataFrame, name: str) -> Rows:
+    """Return the rows of a data frame whose lists are text."""
     columns = [column for column in LIST_COLUMNS if column in frame.columns]
     lists = {column: _parse_lists(frame[column], column, name) for column in columns}
     return rows_from_frame(frame.drop(columns=columns), lists, name, labels_as_text=True)
 
 
 def _parse_lists(column: pd.Series, column_name: str, name: str) -> list[list[object]]:
-    """Parse a JSON list in each row."""
+    """Parse the JSON list in each row."""
     lists = []
     for at, value in enumerate(column):
         try:

@@ -1,4 +1,4 @@
-"""Feature files (.npz): features and labels, split into rows to fit, to select and to test."""
+"""Feature files (.npz): features and labels in the splits `fit`, `select` and `test`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def load(path: str | os.PathLike[str]) -> FeatureFile:
     ----------
     path : path
         An .npz file with the arrays `x_fit`, `y_fit`, `x_select`, `y_select`, `x_test` and
-        `y_test`, and optionally `classes`, the names of the classes. Labels are indices.
+        `y_test`, and optionally `classes`, the names of the classes. The labels `y_…` are indices
+        of classes.
 
     Returns
     -------
@@ -72,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> FeatureFile:
             )
         if len(missing) < len(REQUIRED):
             raise ValueError(
-                f"{file.name} lacks {', '.join(missing)}; a feature file holds x_ and y_ for "
+                f"{file.name} lacks {', '.join(missing)}; a feature file has x_ and y_ for "
                 f"{', '.join(SPLITS)}. {content}"
             )
         raise ValueError(
@@ -83,14 +84,15 @@ def load(path: str | os.PathLike[str]) -> FeatureFile:
 
 
 def is_feature_file(path: str | os.PathLike[str]) -> bool:
-    """Return whether an .npz file has features, but no scores, by the names of its arrays."""
+    """Return whether the names of the arrays in an .npz file are those of a feature file."""
     file = Path(path)
     if file.suffix != ".npz" or not file.is_file():
         return False
     try:
         with zipfile.ZipFile(file) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
-    except Exception:  # A damaged file raises any error; the reader then says what is wrong.
+    # A damaged file can raise any error. The function that reads it explains what is wrong.
+    except Exception:
         return False
     return "scores" not in names and any(name.startswith("x_") for name in names)
 
@@ -98,22 +100,22 @@ def is_feature_file(path: str | os.PathLike[str]) -> bool:
 def save(path: str | os.PathLike[str], file: FeatureFile, *, overwrite: bool = False) -> Path:
     """Write a feature file that :func:`load` reads.
 
-    The content is checked first. The file is written under a temporary name and then moved, so
-    that it is complete or absent.
+    The content is checked first. The file is written under a temporary name and then renamed, so
+    that an incomplete file never has the requested name.
 
     Parameters
     ----------
     path : path
-        Name of the file, ending in .npz. Missing folders are created.
+        The file to write. Its name must end in .npz. Missing folders are created.
     file : FeatureFile
-        The splits. A true posterior is not written.
+        The splits. The posterior is not written.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
     Returns
     -------
     Path
-        Path of the file.
+        The file.
 
     Raises
     ------
@@ -140,7 +142,8 @@ def save(path: str | os.PathLike[str], file: FeatureFile, *, overwrite: bool = F
     with atomic_write(target) as temporary:
         with temporary.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-        check_target(target, overwrite=overwrite)  # Another process may have written it meanwhile.
+        # Another process may have written the file in the meantime.
+        check_target(target, overwrite=overwrite)
     return target
 
 
@@ -149,14 +152,15 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if path.suffix != ".npz":
         raise ValueError(f"the name of a feature file must end in .npz; got {str(path)!r}")
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file in it")
+        raise ValueError(f"{path} is a folder; give the name of a file")
     if path.exists() and not overwrite:
         raise FileExistsError(
-            f"{path} exists; name another file, or overwrite it (overwrite=True, --force)"
+            f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)"
         )
 
 
 def _arrays_of(target: Path, file: FeatureFile) -> Arrays:
+    """Return the arrays to write for a feature file."""
     arrays: Arrays = {}
     for split, samples in zip(SPLITS, (file.fit, file.select, file.test), strict=True):
         if not np.array_equal(samples.classes, file.classes):
@@ -169,7 +173,7 @@ def _arrays_of(target: Path, file: FeatureFile) -> Arrays:
 
 
 def _feature_file(file: Path, arrays: Arrays) -> FeatureFile:
-    """Check all arrays and return the splits."""
+    """Return the splits in the arrays of a file; raise if they are not valid."""
     for split in SPLITS:
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
         if x.ndim != 2 or y.shape != x.shape[:1] or 0 in x.shape:
@@ -210,7 +214,7 @@ def _classes(name: str, arrays: Arrays, keys: Sequence[str]) -> NDArray[np.gener
     for key in keys:
         smallest = int(arrays[key].min())
         if smallest < 0:
-            raise ValueError(f"{name}: {key} holds {smallest}; labels are indices counted from 0")
+            raise ValueError(f"{name}: {key} holds {smallest}; labels are indices from 0")
     classes = arrays.get("classes")
     if classes is None:
         if largest >= MAX_CLASSES:

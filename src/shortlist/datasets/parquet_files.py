@@ -1,4 +1,4 @@
-"""Parquet files of rows, whole or in blocks."""
+"""Parquet files of rows, read completely or in blocks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from shortlist.datasets.rows import Rows
 def read_parquet(path: Path, block_rows: int | None) -> Iterator[Rows]:
     """Yield the rows of a Parquet file.
 
-    A block has at most `block_rows` rows. With None, all rows are one block; large matrices are
-    then memory-mapped, and lists of candidates are in memory.
+    A block has at most `block_rows` rows. With None, all rows are one block. Its large matrices are
+    then memory-mapped, and its candidates are in memory.
     """
     yield from [_read_whole(path)] if block_rows is None else _read_blocks(path, block_rows)
 
 
 def _read_blocks(path: Path, block_rows: int | None) -> Iterator[Rows]:
+    """Yield the rows in memory, in blocks of at most `block_rows` rows; in one block if None."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -44,17 +45,18 @@ def _read_blocks(path: Path, block_rows: int | None) -> Iterator[Rows]:
 
 
 def _read_whole(path: Path) -> Rows:
+    """Return all rows. The matrices of a large file are memory-mapped."""
     n_rows, n_bytes = _size(path)
     if n_bytes <= out_of_core.MAX_BYTES_IN_MEMORY:
-        return _read_at_once(path)
+        return _read_into_memory(path)
     blocks = _read_blocks(path, max(1, n_rows * out_of_core.COPY_BYTES // n_bytes))
     first = next(blocks)
     if first.labels is not None:
-        return _read_at_once(path)
-    scores = _Matrix(n_rows, first.scores, "scores", path.name)
+        return _read_into_memory(path)
+    scores = _MatrixBuilder(n_rows, first.scores, "scores", path.name)
     features = None
     if first.features is not None:
-        features = _Matrix(n_rows, first.features, "features", path.name)
+        features = _MatrixBuilder(n_rows, first.features, "features", path.name)
     labels = [first.y]
     for block in blocks:
         scores.append(block.scores)
@@ -63,19 +65,19 @@ def _read_whole(path: Path) -> Rows:
         labels.append(block.y)
     return replace(
         first,
-        scores=scores.values,
-        features=None if features is None else features.values,
+        scores=scores.build(),
+        features=None if features is None else features.build(),
         y=None if first.y is None else np.concatenate([y for y in labels if y is not None]),
     )
 
 
-def _read_at_once(path: Path) -> Rows:
+def _read_into_memory(path: Path) -> Rows:
     (rows,) = _read_blocks(path, None)
     return rows
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Return the numbers of rows and of bytes; 0 for an unreadable file, which is read later."""
+    """Return the numbers of rows and of bytes; 0 for a damaged file, which raises when read."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -87,18 +89,18 @@ def _size(path: Path) -> tuple[int, int]:
     return metadata.num_rows, sum(metadata.row_group(i).total_byte_size for i in groups)
 
 
-class _Matrix:
-    """A matrix that is filled block by block; memory-mapped if it is large."""
+class _MatrixBuilder:
+    """Builds a matrix from blocks of rows. A large matrix is memory-mapped."""
 
     def __init__(self, n_rows: int, first: object, column: str, name: str) -> None:
         block = np.asarray(first)
-        # Integers can have missing values in later blocks, which makes them floats.
+        # Later blocks of a column of integers are floats if a value is missing.
         block = block if block.dtype.kind == "f" else block.astype(np.float64)
         self._rows = out_of_core.TableBuilder(n_rows, block)
         self.column, self.name = column, name
 
     def append(self, block: object) -> None:
-        """Add the next block."""
+        """Add the next block of rows."""
         array = np.asarray(block)
         if not self._rows.fits(array):
             raise InvalidColumnsError(
@@ -106,7 +108,6 @@ class _Matrix:
             )
         self._rows.append(array)
 
-    @property
-    def values(self) -> NDArray[np.generic]:
-        """All rows that were added."""
+    def build(self) -> NDArray[np.generic]:
+        """Return the matrix of all rows that were added."""
         return self._rows.build()

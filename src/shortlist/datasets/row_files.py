@@ -1,8 +1,9 @@
-"""Files of rows in any format: .npz, folders of .npy, Parquet, CSV, or CSV on the standard input.
+"""Files of rows: .npz, folders of .npy, Parquet, CSV, and CSV on the standard input.
 
-Arrays are `scores`, `y`, `features` and `classes`; for candidates also `labels`. Columns are `y`;
-`scores` (a list) or one column for each class; for candidates `labels` beside a list of `scores`;
-`features` (a list) or columns `x_…`.
+Files of arrays have the arrays `scores`, `y`, `features` and `classes`, and for candidates also
+`labels`. Tables have a column `y`, and scores either in a column `scores` of lists or in one column
+for each class. Candidates have a column `labels` of lists beside `scores`. Features are in a column
+`features` of lists or in columns `x_…`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SUFFIXES = (".npz", ".parquet", ".csv")
 def read_rows(path: str | os.PathLike[str]) -> Rows:
     """Read rows from a file or a folder.
 
-    The suffix says which format it is. Nothing in the file is executed. Arrays in a folder are
+    The suffix determines the format. Nothing in the file is executed. Arrays in a folder are
     memory-mapped.
 
     Parameters
@@ -35,7 +36,7 @@ def read_rows(path: str | os.PathLike[str]) -> Rows:
     Returns
     -------
     Rows
-        All rows. Names, shapes and types are checked; values are checked when they are used.
+        All rows. Names, shapes and types are checked here, values when they are used.
 
     Raises
     ------
@@ -63,7 +64,8 @@ def stream_rows(path: str | os.PathLike[str], block_rows: int | None = None) -> 
     Parameters
     ----------
     path : path
-        As in :func:`read_rows`. An .npz file is read completely; other formats are not.
+        A file or a folder, as for :func:`read_rows`. An .npz file is read completely, other
+        formats block by block.
     block_rows : int, optional
         Maximum number of rows in a block; by default 50,000.
 
@@ -83,7 +85,7 @@ def stream_rows(path: str | os.PathLike[str], block_rows: int | None = None) -> 
 
 
 def _read(path: str | os.PathLike[str], block_rows: int | None) -> Iterator[Rows]:
-    """Yield blocks of rows; a single one if `block_rows` is None."""
+    """Return an iterator over blocks of rows, or over a single block if `block_rows` is None."""
     text = os.fspath(path)
     file = Path(text)
     if text == STDIN:

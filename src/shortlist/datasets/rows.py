@@ -1,4 +1,4 @@
-"""Rows of data: scores or candidates, right labels and features."""
+"""Rows of data: scores or candidates, true labels and features."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from shortlist.ranking.candidates import PADDING
 RowValues: TypeAlias = "NDArray[np.generic] | Sequence[Sequence[object]]"
 
 MAX_CLASSES = 10_000_000
-"""A label or a number of classes above this is refused: memory is reserved for each class."""
+"""Maximum number of classes. Memory is allocated for each class, so a wrong label costs much."""
 BLOCK_ROWS = 50_000
-"""Number of rows that are processed at a time."""
+"""Maximum number of rows in a block."""
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows with scores or ranked candidates, and their labels and features where known.
 
-    The arrays may be in memory or memory-mapped. Only the requested rows of a memory-mapped array
-    are read.
+    Arrays are in memory or memory-mapped. Only the requested rows of a memory-mapped array are
+    read.
 
     Parameters
     ----------
     scores : array of shape (n_rows, n_classes) or (n_rows, depth), or nested lists, optional
-        One score for each class or, with `labels`, one for each candidate. Rows without scores
-        have features only.
+        A score for each class or, with `labels`, for each candidate. Rows without scores have
+        features only.
     labels : array of shape (n_rows, depth) or nested lists, optional
-        Labels of the candidates: indices of classes, or names. -1 (in lists also None) is padding.
-        It can occur anywhere in a row, and its score is ignored.
+        Labels of the candidates: indices of classes, or names. -1 (in lists also None) is padding,
+        which can occur anywhere in a row. The score of padding is ignored.
     y : array of shape (n_rows,), optional
-        The right label of each row.
+        The true label of each row.
     features : array of shape (n_rows, n_features), optional
         Features of each row.
     classes : array of shape (n_classes,), optional
-        Names of the score columns or, with `labels`, of all classes.
+        Names of the score columns or, for candidates, of all classes.
     n_classes : int, optional
         Number of classes, for candidates without names.
     name : str, default=""
@@ -88,17 +88,17 @@ class Rows:
 
     @staticmethod
     def concatenate(parts: Sequence[Rows]) -> Rows:
-        """Return the rows of several parts as one.
+        """Concatenate rows.
 
         Parameters
         ----------
         parts : sequence of Rows
-            Parts with the same columns, at least one.
+            Rows with the same columns, at least one.
 
         Returns
         -------
         Rows
-            All rows, in order.
+            The rows of all parts, in order.
         """
         values = {key: _concatenate([getattr(part, key) for part in parts]) for key in BY_ROW}
         return replace(parts[0], **values)
@@ -126,13 +126,13 @@ class Rows:
         Parameters
         ----------
         classes : array-like of shape (n_classes,), optional
-            All classes that candidates can have, in order, for rows that do not name them. By
-            default these are the labels that occur. Ignored for scores of all classes.
+            All classes of candidates, in order. It is used if the rows do not have `classes`. By
+            default the classes are the labels that occur. Ignored for scores of all classes.
 
         Returns
         -------
         Ranking
-            The ranking, with the classes' names where these are known.
+            The ranking, with the names of the classes if they are known.
 
         Raises
         ------
@@ -152,6 +152,7 @@ class Rows:
     def _rank_candidates(
         self, labels: RowValues, scores: RowValues, classes: NDArray[np.generic] | None
     ) -> Ranking:
+        """Rank candidates; `classes` are used if the rows do not have their own."""
         names = classes if self.classes is None else self.classes
         if names is None and not is_numbered(labels):
             names = np.array(self._occurring_names())
@@ -161,12 +162,12 @@ class Rows:
         return Ranking.from_candidates(labels, scores, count)
 
     def _occurring_names(self) -> list[str]:
-        """Return all names of candidates and right labels, sorted."""
+        """Return the names of all candidates and true labels, sorted."""
         names = {str(label) for label in _present_labels(self.labels)}
         return sorted(names if self.y is None else names | {str(label) for label in self.y})
 
     def _count_classes(self) -> int:
-        """Return the number of classes: as given, or one more than the largest label."""
+        """Return `n_classes`, or one more than the largest label if it is not given."""
         if self.n_classes is not None:
             return self.n_classes
         numbers = [int(label) for label in _present_labels(self.labels)]  # type: ignore[call-overload]
@@ -181,9 +182,9 @@ class Rows:
     def match_columns(
         self, classes: NDArray[np.generic], feature_names: list[str] | None = None
     ) -> Rows:
-        """Put score columns and features in the order of a model, by their names.
+        """Order score columns and features by name as a model expects them.
 
-        Columns without names stay as they are.
+        Columns without names keep their order.
 
         Parameters
         ----------
@@ -195,12 +196,12 @@ class Rows:
         Returns
         -------
         Rows
-            The rows, with columns in that order.
+            The rows, with columns in the order of the model.
 
         Raises
         ------
         ValueError
-            If a column is missing, or the model has no such column.
+            If a column of the model is missing, or the model does not have a column.
         """
         matched = self
         if self.labels is None and self.scores is not None and self.classes is not None:
@@ -215,9 +216,9 @@ class Rows:
         return matched
 
     def _column_order(
-        self, own: Sequence[object], model: Sequence[object], kind: str
+        self, own: Sequence[object], model: Sequence[object], field: str
     ) -> list[int] | None:
-        """Return where each column of a model is in these rows; None if already in order."""
+        """Return the position of each of the model's columns in these rows; None if identical."""
         if own == model:
             return None
         missing = [name for name in model if name not in own]
@@ -225,11 +226,11 @@ class Rows:
         if missing or unknown:
             which = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, unknown to the model"
             raise ValueError(
-                f"{self.name} has {len(own)} {kind}, and the model {len(model)}: there is {which}"
+                f"{self.name} has {len(own)} {field}, and the model {len(model)}: there is {which}"
                 + (f", but {unknown[0]!r}" if missing and unknown else "")
             )
-        place = {name: i for i, name in enumerate(own)}
-        return [place[name] for name in model]
+        position = {name: i for i, name in enumerate(own)}
+        return [position[name] for name in model]
 
 
 BY_ROW = ("scores", "labels", "y", "features")
@@ -242,7 +243,7 @@ def are_indices(classes: NDArray[np.generic]) -> bool:
 
 
 def is_numbered(labels: RowValues | None) -> bool:
-    """Return whether the labels of candidates are integers, not names."""
+    """Return whether the labels of candidates are integers rather than names."""
     if isinstance(labels, np.ndarray) and labels.dtype != object:
         return labels.dtype.kind in "iu"
     return isinstance(next(_present_labels(labels), 0), int | np.integer)
@@ -255,7 +256,7 @@ def _present_labels(labels: RowValues | None) -> Iterator[object]:
 
 
 def _take(values: Any, index: slice | NDArray[np.generic]) -> Any:
-    """Return some rows of an array or of a list; a large copy is memory-mapped."""
+    """Return rows of an array or of a list. A large copy of an array is memory-mapped."""
     if values is None or isinstance(index, slice):
         return None if values is None else values[index]
     numbers = np.flatnonzero(index) if index.dtype == bool else index.astype(np.intp)
@@ -265,6 +266,7 @@ def _take(values: Any, index: slice | NDArray[np.generic]) -> Any:
 
 
 def _concatenate(parts: list[Any]) -> Any:
+    """Concatenate arrays, or matrices and nested lists whose rows can differ in length."""
     if parts[0] is None:
         return None
     if all(isinstance(p, np.ndarray) for p in parts) and len({p.shape[1:] for p in parts}) == 1:

@@ -1,4 +1,4 @@
-"""Features with labels, and the three splits of a study."""
+"""Features with labels, and the three splits of a feature file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Samples:
-    """Features and labels of some rows.
+    """Features and labels.
 
     Parameters
     ----------
     x : array of shape (n_rows, n_features)
         Features.
     y : array of shape (n_rows,)
-        Right labels, as indices into `classes`.
+        True labels, as indices into `classes`.
     classes : array of shape (n_classes,)
         Names of the classes.
     posterior : array of shape (n_rows, n_classes), optional
-        True conditional probabilities of the classes, where they are known.
+        True conditional probability of each class, if it is known.
     """
 
     x: NDArray[np.floating]
@@ -50,12 +50,12 @@ class Samples:
         Returns
         -------
         list of Samples
-            A part of each size, and the remaining rows, if any, as the last part.
+            A part for each size. If rows remain, they are the last part.
 
         Raises
         ------
         ValueError
-            If a size is below 1, or there are too few rows.
+            If a size is less than 1, or there are too few rows.
 
         Examples
         --------
@@ -64,7 +64,7 @@ class Samples:
         [60, 30, 10]
         """
         if sum(sizes) > len(self) or min(sizes, default=1) < 1:
-            raise ValueError(f"cannot take parts of {sizes} out of {len(self)} rows")
+            raise ValueError(f"cannot split {len(self)} rows into parts of sizes {sizes}")
         order = np.random.default_rng(seed).permutation(len(self))
         ends = np.cumsum([0, *sizes])
         parts = [self[order[a:b]] for a, b in pairwise(ends)]
@@ -85,7 +85,7 @@ class FeatureFile:
     select : Samples
         Rows to fit and calibrate a set predictor on.
     test : Samples
-        Rows to test on.
+        Test rows.
     name : str, default=""
         Name of the data set.
     """

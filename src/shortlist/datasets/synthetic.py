@@ -1,4 +1,4 @@
-"""Data that need no files: the paper's Gaussians, and digits."""
+"""Data sets that need no file: the paper's Gaussian classes, and handwritten digits."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def gaussian(
 ) -> Samples:
     """Draw the paper's synthetic data: balanced Gaussian classes with a known posterior.
 
-    All classes have unit covariance. The means are drawn from N(0, separation² I) and depend on
-    the seed alone, so that data sets of all sizes come from one distribution. With the default
-    separation the best possible top-1 accuracy is about 0.5, so that sets of several labels are
-    needed.
+    All classes have unit covariance. Their means are drawn from N(0, separation² I) and depend on
+    the seed alone, so that data sets of all sizes come from the same distribution. With the default
+    separation, the best possible top-1 accuracy is about 0.5. Higher accuracies need sets of
+    several labels.
 
     Parameters
     ----------
     m : int
         Number of rows.
     separation : float, default=0.15
-        Standard deviation of the means of the classes.
+        Standard deviation of the class means.
     seed : int, default=0
         Seed of the means and of the rows.
     n_classes : int, default=10
@@ -44,7 +44,7 @@ def gaussian(
     Raises
     ------
     ValueError
-        If a number is too small, or the separation is not positive.
+        If a number is not an integer or is too small, or the separation is not positive.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def gaussian(
     y = rng.permutation(np.arange(m) % n_classes)
     x = rng.standard_normal((m, dimension), dtype=np.float32)
     x += means[y].astype(np.float32)
-    # These are log p(y | x) up to a constant: the squared norm of x is the same for all classes.
+    # These are log p(y | x) up to a constant, because the term |x|² is the same for all classes.
     logits = x @ means.T.astype(np.float32) - 0.5 * np.square(means).sum(axis=1)
     logits -= logits.max(axis=1, keepdims=True)
     posterior = np.exp(logits)
@@ -71,12 +71,14 @@ def gaussian(
 
 
 def digits() -> Samples:
-    """Load the 1,797 handwritten digits of scikit-learn, 8 × 8 pixels each, in random order.
+    """Load the 1,797 handwritten digits of scikit-learn in random order.
+
+    Each image has 8 × 8 pixels.
 
     Returns
     -------
     Samples
-        Pixels from 0 to 1, and the digits as labels.
+        Pixels between 0 and 1 as features, and the digits as labels.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Files: saved models, tables of rows, prediction sets."""
+"""Files of saved models and of prediction sets."""

@@ -1,4 +1,4 @@
-"""What the fields of a saved model may hold, checked before an object is made of them."""
+"""What the fields of a saved model may contain, checked before an object is made of them."""
 
 from __future__ import annotations
 
@@ -13,143 +13,243 @@ from torch import Tensor
 
 from shortlist.io.persistence import ModelFileError
 
-MOST = 1 << 26
-"""So many classes, features or rows a model has at most."""
-LARGEST = 1e300
-"""Numbers beyond it are infinite as soon as anything is done with them."""
-Values: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
+MAX_COUNT = 1 << 26
+"""Largest number of classes, features, rows or units that a model may have."""
+MAX_FLOAT = 1e300
+"""Largest absolute value of a float. Arithmetic with larger numbers overflows."""
+Array: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 
 
 @dataclass(frozen=True)
 class Field:
-    """What a value must be, and how that is said."""
+    """What a value may be.
 
-    words: str
-    fits: Callable[[object], bool]
+    Parameters
+    ----------
+    description : str
+        Noun phrase that says what is accepted, for error messages.
+    accepts : callable
+        Returns whether a value is accepted.
+
+    Examples
+    --------
+    >>> (TEXT | NONE).check("name", 3)
+    Traceback (most recent call last):
+    shortlist.io.persistence.ModelFileError: name is 3, not a string or None
+    """
+
+    description: str
+    accepts: Callable[[object], bool]
 
     def check(self, name: str, value: object) -> None:
-        """Raise if a value is something else."""
-        if not self.fits(value):
-            raise ModelFileError(f"{name} is {shown(value)}, not {self.words}")
+        """Raise a `ModelFileError` if a value is not accepted.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field, for the message.
+        value : object
+            Value to check.
+        """
+        if not self.accepts(value):
+            raise ModelFileError(f"{name} is {_describe(value)}, not {self.description}")
 
     def __or__(self, other: Field) -> Field:
-        return Field(f"{self.words} or {other.words}", lambda v: self.fits(v) or other.fits(v))
+        return Field(
+            f"{self.description} or {other.description}",
+            lambda value: self.accepts(value) or other.accepts(value),
+        )
 
 
-def shown(value: object) -> str:
-    """A value of a file in a few words."""
+def ensure(condition: object, message: str) -> None:
+    """Raise a `ModelFileError` with a message unless a condition holds.
+
+    Parameters
+    ----------
+    condition : object
+        Anything with a truth value.
+    message : str
+        What is wrong if the condition does not hold.
+    """
+    if not condition:
+        raise ModelFileError(message)
+
+
+def _describe(value: object) -> str:
+    """Return a value of a file in a few words."""
     if isinstance(value, Tensor | np.ndarray):
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
-    text = " ".join(repr(value).split()) if _plain(value) else f"a {type(value).__name__}"
+    text = " ".join(repr(value).split()) if _is_plain(value) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _plain(value: object) -> bool:
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def integer(minimum: int = 0, maximum: int = MAX_COUNT) -> Field:
+    """Return a field of integers. True and False are not integers.
+
+    Parameters
+    ----------
+    minimum, maximum : int
+        Range of the values.
+
+    Returns
+    -------
+    Field
+    """
+
+    def accepts(value: object) -> bool:
+        is_bool = isinstance(value, bool)
+        return isinstance(value, int) and not is_bool and minimum <= value <= maximum
+
+    return Field(f"an integer from {minimum} to {maximum:,}", accepts)
 
 
-def whole(least: int = 0, most: int = MOST) -> Field:
-    """A whole number."""
-    return Field(
-        f"a whole number from {least} to {most:,}",
-        lambda v: _is_whole(v) and least <= v <= most,  # type: ignore[operator]
-    )
+def number(minimum: float = -math.inf, maximum: float = math.inf) -> Field:
+    """Return a field of finite numbers.
 
+    Parameters
+    ----------
+    minimum, maximum : float
+        Range of the values.
 
-def number(least: float = -math.inf, most: float = math.inf, *, above: bool = False) -> Field:
-    """A finite number, in a range whose lower end may be left out."""
+    Returns
+    -------
+    Field
+    """
 
-    def fits(value: object) -> bool:
+    def accepts(value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        if not abs(value) <= (LARGEST if isinstance(value, float) else 2**63 - 1):
+        if not abs(value) <= (MAX_FLOAT if isinstance(value, float) else 2**63 - 1):
             return False
-        return least <= value <= most and not (above and value == least)
+        return minimum <= value <= maximum
 
-    limits = "" if math.isinf(least) else f" {'above' if above else 'from'} {least:g}"
-    return Field(f"a finite number{limits}" + ("" if math.isinf(most) else f" to {most:g}"), fits)
+    lower = "" if math.isinf(minimum) else f" from {minimum:g}"
+    upper = "" if math.isinf(maximum) else f" to {maximum:g}"
+    return Field(f"a finite number{lower}{upper}", accepts)
 
 
 def choice(*names: str) -> Field:
-    """One of some names."""
-    words = " or ".join(map(repr, names))
-    return Field(words, lambda v: isinstance(v, str) and v in names)
-
-
-def of(*classes: type) -> Field:
-    """An object of a class."""
-    return Field(" or ".join(cls.__name__ for cls in classes), lambda v: isinstance(v, classes))
-
-
-def listed(field: Field, least: int = 0, kind: type = list) -> Field:
-    """A list, each of whose values is as it should be."""
-    words = f"a {kind.__name__} of at least {least} values, each {field.words}"
+    """Return a field of one of several strings."""
     return Field(
-        words,
-        lambda v: isinstance(v, kind) and len(v) >= least and all(map(field.fits, v)),  # type: ignore[arg-type,call-overload]
+        " or ".join(map(repr, names)), lambda value: isinstance(value, str) and value in names
     )
 
 
-def array(kinds: str, ndim: int, *, finite: bool = True, kind: type = np.ndarray) -> Field:
-    """An array of numbers: `kinds` are numpy's letters; NaN is never among them."""
+def instance_of(*classes: type) -> Field:
+    """Return a field of instances of some classes."""
+    names = " or ".join(cls.__name__ for cls in classes)
+    return Field(names, lambda value: isinstance(value, classes))
 
-    def fits(value: object) -> bool:
-        if not isinstance(value, kind) or not isinstance(value, Tensor | np.ndarray):
+
+def sequence_of(field: Field, min_length: int = 0, container: type = list) -> Field:
+    """Return a field of lists or tuples whose values are all accepted by another field.
+
+    Parameters
+    ----------
+    field : Field
+        What each value may be.
+    min_length : int, default=0
+        Smallest number of values.
+    container : type, default=list
+        `list` or `tuple`.
+
+    Returns
+    -------
+    Field
+    """
+
+    def accepts(value: object) -> bool:
+        if not isinstance(value, list | tuple) or not isinstance(value, container):
             return False
-        letter = _letter(value)
-        if value.ndim != ndim or letter not in kinds:
+        return len(value) >= min_length and all(map(field.accepts, value))
+
+    return Field(
+        f"a {container.__name__} of at least {min_length} values, each {field.description}", accepts
+    )
+
+
+def array(kinds: str, ndim: int, *, finite: bool = True, array_type: type = np.ndarray) -> Field:
+    """Return a field of numeric arrays. NaN is never accepted.
+
+    Parameters
+    ----------
+    kinds : str
+        Accepted kinds of numbers, as NumPy's letters: "f" for floats, "i" for integers, "u" for
+        unsigned integers.
+    ndim : int
+        Number of axes.
+    finite : bool, default=True
+        Whether infinities are refused.
+    array_type : type, default=numpy.ndarray
+        `numpy.ndarray` or `torch.Tensor`.
+
+    Returns
+    -------
+    Field
+    """
+
+    def accepts(value: object) -> bool:
+        if not isinstance(value, array_type) or not isinstance(value, Tensor | np.ndarray):
             return False
-        return letter != "f" or _right(value, finite)
+        kind = _kind(value)
+        if value.ndim != ndim or kind not in kinds:
+            return False
+        return kind != "f" or _has_valid_floats(value, finite)
 
     names = {"f": "floats", "i": "integers"}
-    words = " or ".join(names.get(letter, letter) for letter in kinds)
-    infinite = "" if not finite else "finite "
-    return Field(f"an array of {infinite}{words} of {ndim} axes", fits)
+    numbers = " or ".join(names.get(kind, kind) for kind in kinds)
+    prefix = "finite " if finite else ""
+    return Field(f"an array of {prefix}{numbers} of {ndim} axes", accepts)
 
 
 def tensor(kinds: str, ndim: int) -> Field:
-    """The same as a tensor."""
-    return array(kinds, ndim, kind=Tensor)
+    """Return a field of finite tensors. The parameters are those of `array`."""
+    return array(kinds, ndim, array_type=Tensor)
 
 
-def _letter(value: Values) -> str:
+def _kind(value: Array) -> str:
+    """Return NumPy's letter for the numbers of an array; "?" for tensors of other types."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind
     floats = (torch.float16, torch.float32, torch.float64)
-    wholes = (torch.int8, torch.int16, torch.int32, torch.int64)
-    return "f" if value.dtype in floats else "i" if value.dtype in wholes else "?"
+    integers = (torch.int8, torch.int16, torch.int32, torch.int64)
+    return "f" if value.dtype in floats else "i" if value.dtype in integers else "?"
 
 
-def _right(value: Values, finite: bool) -> bool:
-    there = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
-    return bool(torch.isfinite(there).all() if finite else ~torch.isnan(there).any())
-
-
-ANYTHING = Field("anything", lambda v: True)
-PLAIN = Field("a number, a text or nothing", _plain)
-TEXT = Field("a text", lambda v: isinstance(v, str))
-FLAG = Field("True or False", lambda v: isinstance(v, bool))
-NOTHING = Field("nothing", lambda v: v is None)
-COUNT = whole(1)
-SHARE = number(0, 1)
-SCALE = number(1e-9, 1e9)
-WEIGHT = number(0)
-LEVEL = Field(
-    "a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == v
-)
-SEED = whole(0, 2**63 - 1)
-LABEL = Field("a label", lambda v: _is_label(v))
+def _has_valid_floats(value: Array, finite: bool) -> bool:
+    floats = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
+    return bool(torch.isfinite(floats).all() if finite else ~torch.isnan(floats).any())
 
 
 def _is_label(value: object) -> bool:
-    return _plain(value) or (isinstance(value, tuple) and all(map(_is_label, value)))
+    return _is_plain(value) or (isinstance(value, tuple) and all(map(_is_label, value)))
 
 
-def need(right: object, words: str) -> None:
-    """Raise, in these words, unless fields go together."""
-    if not right:
-        raise ModelFileError(words)
+def _are_labels(values: object) -> bool:
+    if not isinstance(values, np.ndarray) or values.ndim != 1:
+        return False
+    return values.dtype.kind != "O" or all(map(_is_label, values.tolist()))
+
+
+def _is_level(value: object) -> bool:
+    is_bool = isinstance(value, bool)
+    return isinstance(value, int | float) and not is_bool and value == value  # Not NaN.
+
+
+ANYTHING = Field("anything", lambda value: True)
+PLAIN = Field("a number, a string or None", _is_plain)
+TEXT = Field("a string", lambda value: isinstance(value, str))
+FLAG = Field("True or False", lambda value: isinstance(value, bool))
+NONE = Field("None", lambda value: value is None)
+COUNT = integer(1)
+FRACTION = number(0, 1)
+SCALE = number(1e-9, 1e9)
+WEIGHT = number(0)
+LEVEL = Field("a number", _is_level)
+SEED = integer(0, 2**63 - 1)
+LABEL = Field("a label", _is_label)
+LABELS = Field("an array of labels", _are_labels)

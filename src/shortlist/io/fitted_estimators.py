@@ -28,11 +28,11 @@ from sklearn.tree import (
 
 from shortlist.io import compiled_arrays as compiled
 from shortlist.io import fitted_transformers as transformers
-from shortlist.io.compiled_arrays import is_whole, require
+from shortlist.io.compiled_arrays import is_integer, require
+from shortlist.io.fields import MAX_COUNT
 from shortlist.io.persistence import ModelFileError
 from shortlist.io.trusted_types import name_of
 
-MOST_FEATURES = 1 << 26
 NEIGHBOURS = (KNeighborsClassifier, RadiusNeighborsClassifier)
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     DecisionTreeClassifier: compiled.check_tree,
@@ -53,7 +53,7 @@ CHECKS: Mapping[type, Callable[[Any], None]] = {
     DummyClassifier: transformers.check_dummy,
     StackingClassifier: transformers.check_stacking,
 }
-"""What is checked of a fitted estimator. The others compute with numpy, which checks shapes."""
+"""Checks of fitted estimators. All others compute with NumPy, which checks shapes."""
 UNUSED_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "GenericUnivariateSelect": ("score_func",),
     "GridSearchCV": ("param_grid", "best_params_", "cv_results_"),
@@ -66,26 +66,26 @@ UNUSED_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "_PassthroughScorer": ("_score_func",),
     "_Scorer": ("_score_func",),
 }
-"""Attributes that may hold a function, because prediction does not call it."""
+"""Attributes that may be a function, because predictions do not call it."""
 
 
 def check_fitted(parts: object, trusted: frozenset[str]) -> None:
-    """Raise if a part of a classifier could harm the process that predicts with it.
+    """Raise if an object in a classifier could harm the process that predicts with it.
 
-    Search trees of nearest neighbours, which are not loaded, are built here, and the number of
-    jobs is left to the machine that predicts.
+    Search trees of nearest neighbours are built, because they are not in the file. The numbers of
+    jobs are reset to None.
 
     Parameters
     ----------
     parts : object
-        What skops has loaded.
+        What skops loaded.
     trusted : frozenset of str
-        Names of types and functions that the user trusts. Their parts are not checked.
+        Names of types and functions that the user trusts. Objects of these types are not checked.
 
     Raises
     ------
     ModelFileError
-        If a part has an attribute that no fit leaves there.
+        If an object has an attribute that `fit` cannot set.
     """
     for owner, name, part in _walk(parts):
         if _is_function(part):
@@ -102,71 +102,75 @@ def check_fitted(parts: object, trusted: frozenset[str]) -> None:
 
 
 def _walk(root: object) -> Iterator[tuple[object, str, Any]]:
-    """Return every object once, with the object and attribute that it was found in."""
-    waiting: list[tuple[object, str, object]] = [(None, "", root)]
-    seen: dict[int, object] = {}
-    while waiting:
-        owner, name, part = waiting.pop()
+    """Yield every object once, with the object and the name of the attribute that contain it."""
+    stack: list[tuple[object, str, object]] = [(None, "", root)]
+    visited: dict[int, object] = {}
+    while stack:
+        owner, name, part = stack.pop()
         if part is None or isinstance(part, str | bytes | int | float | np.generic | type):
             continue
         if isinstance(part, interp1d):
-            continue  # An isotonic regression makes it from its thresholds; no file contains one.
-        # The same function may be harmless in one attribute and not in another.
+            continue  # No file contains it: IsotonicRegression computes it from its thresholds.
+        # A function is checked in every attribute, as some attributes may be functions.
         if not _is_function(part):
-            if id(part) in seen:
+            if id(part) in visited:
                 continue
-            seen[id(part)] = part  # Kept, so that no other object gets its id.
+            visited[id(part)] = part  # The reference ensures that no other object gets its id.
         if isinstance(part, np.ndarray):
             if part.dtype.hasobject:
-                waiting.extend((owner, name, one) for one in part.ravel().tolist())
+                stack.extend((owner, name, one) for one in part.ravel().tolist())
             continue
         if not isinstance(part, dict | list | tuple | set):
             yield owner, name, part
         if isinstance(part, dict):
-            waiting.extend((owner, name, one) for one in (*part.values(), *part))
+            stack.extend((owner, name, one) for one in (*part.values(), *part))
         elif isinstance(part, list | tuple | set):
-            waiting.extend((owner, name, one) for one in part)
+            stack.extend((owner, name, one) for one in part)
         elif not _is_function(part):
-            waiting.extend((part, key, one) for key, one in getattr(part, "__dict__", {}).items())
+            stack.extend((part, key, one) for key, one in getattr(part, "__dict__", {}).items())
 
 
 def _is_function(part: object) -> bool:
-    """Whether a part is a function, of any of the kinds that Python and numpy have."""
+    """Return whether an object is a function, of any type that Python and NumPy have."""
     return callable(part) and hasattr(part, "__name__") and not isinstance(part, type)
 
 
 def _check_function(
     owner: object, attribute: str, function: object, trusted: frozenset[str]
 ) -> None:
-    kind, name = type(owner).__name__, name_of(function)
-    if attribute in UNUSED_FUNCTIONS.get(kind, ()) or {name, name_of(type(owner))} & trusted:
+    """Raise if a prediction may call a function that the user does not trust."""
+    owner_name, name = type(owner).__name__, name_of(function)
+    if attribute in UNUSED_FUNCTIONS.get(owner_name, ()):
+        return
+    if {name, name_of(type(owner))} & trusted:
         return
     if type(owner) is FunctionTransformer and isinstance(function, np.ufunc):
         return
     raise ModelFileError(
-        f"{kind}.{attribute[:60]} is a function; if you know where the model comes from, load it "
-        f"in Python: sl.load(..., trusted={[name]})"
+        f"{owner_name}.{attribute[:60]} is a function; if you know where the model comes from, "
+        f"load it in Python: sl.load(..., trusted={[name]})"
     )
 
 
 def _check_object(part: Any) -> None:
-    """Raise if an object is not as a fit leaves it."""
+    """Raise if an object has attributes that `fit` cannot set."""
     cls, state = type(part), vars(part)
     parameters = cls._get_param_names() if isinstance(part, BaseEstimator) else ()
     for name in state:
-        # An attribute would be found before the method of its name.
+        # Python finds an attribute before a method of the same name.
         hidden = hasattr(cls, name) and name not in parameters
         require(not hidden, part, f"its attribute {name[:60]!r} hides one of its class")
     if not isinstance(part, BaseEstimator):
         return
     if "n_features_in_" in state:
-        require(is_whole(part.n_features_in_, 1, MOST_FEATURES), part,
-                f"it has {str(part.n_features_in_)[:40]!r} features")  # fmt: skip
+        n_features = part.n_features_in_
+        is_valid = is_integer(n_features, 1, MAX_COUNT)
+        require(is_valid, part, f"it has {str(n_features)[:40]!r} features")
     if isinstance(state.get("classes_"), np.ndarray) and "n_classes_" in state:
         n = part.classes_.size
-        require(is_whole(part.n_classes_, n, n), part, "it has other classes")
+        require(is_integer(part.n_classes_, n, n), part, "it has other classes")
     if cls is FunctionTransformer:
         transformers.check_function(part)
-    fitted = any(name.endswith("_") and not name.startswith("__") for name in state)
-    if fitted and cls in CHECKS:
+    is_fitted = any(name.endswith("_") and not name.startswith("__") for name in state)
+    if is_fitted and cls in CHECKS:
         CHECKS[cls](part)

@@ -1,9 +1,9 @@
-"""Write the files of a model into its folder, while others write to it or read from it.
+"""Write the files of a model into its folder while other processes write to it or read from it.
 
-A new folder is written aside and moved into place. In a folder that exists, every save gives its
-files names that no other save uses, and then replaces the manifest, `model.json`. The staging
-directory is a journal: it contains the new manifest until that is in place, and a copy of the old
-one. A later save that finds it abandoned knows from it which files to remove.
+A new folder is written in a staging directory and moved into place. In a folder that exists, every
+save gives its files names that no other save uses, and then replaces the manifest, `model.json`.
+The staging directory is a journal: it contains the new manifest until that is in place, and a copy
+of the old one. If its process is killed, a later save reads from it which files to remove.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ OWN_FILES = {
 """The only files that a model has besides its manifest, and how a save may name them."""
 REPLACED = "replaced.json"
 Describe = Callable[[Mapping[str, str]], bytes]
-"""A function that makes the manifest of a model whose files have these names."""
+"""A function that returns the manifest of a model, given the names of its files in the folder."""
 
 
 def write_folder(
     folder: Path, files: Mapping[str, bytes], describe: Describe, *, overwrite: bool
 ) -> None:
-    """Write a model's files and its manifest to a folder, and replace the model that is there.
+    """Write the files of a model and its manifest to a folder.
 
     Parameters
     ----------
     folder : Path
-        Where the model goes.
+        Folder of the model.
     files : mapping of str to bytes
-        The content of each file.
+        Content of each file.
     describe : callable
-        Makes the manifest, from a mapping of the names in `files` to those in the folder.
+        Returns the manifest, given a mapping of the names in `files` to those in the folder.
     overwrite : bool
         Whether to replace a model that is there.
 
     Raises
     ------
     FileExistsError
-        If a model is there and `overwrite` is false, or if something else is there.
+        If the folder exists and `overwrite` is false, or if it contains something else.
     """
     if folder.is_symlink() and not folder.exists():
         raise FileExistsError(
@@ -72,7 +72,7 @@ def write_folder(
     sweep(folder.parent, folder.name, SAVING)
     if not folder.exists() and _create(folder, files, describe):
         return
-    if not overwrite:  # Another saver was faster.
+    if not overwrite:  # Another process created the folder first.
         raise _exists(folder)
     _replace(folder, files, describe)
 
@@ -84,14 +84,14 @@ def _exists(folder: Path) -> FileExistsError:
 
 
 def _create(folder: Path, files: Mapping[str, bytes], describe: Describe) -> bool:
-    """Write a new folder; return false if another process creates it first."""
-    with staging(folder.parent, folder.name, SAVING) as aside:
+    """Write a new folder; return False if another process creates it first."""
+    with staging(folder.parent, folder.name, SAVING) as staged:
         for name, data in files.items():
-            write_synced(aside / name, data)
-        write_synced(aside / MODEL, describe({name: name for name in files}))
-        sync_directory(aside)
+            write_synced(staged / name, data)
+        write_synced(staged / MODEL, describe({name: name for name in files}))
+        sync_directory(staged)
         try:
-            os.rename(aside, folder)
+            os.rename(staged, folder)
         except OSError:
             if folder.exists():
                 return False
@@ -111,46 +111,46 @@ def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> No
         with locked(folder):
             settle(journal)
 
-    with staging(folder, MODEL, SAVING, settle_locked) as aside:
-        # The saver that replaces an earlier model may still remove a name of that model.
+    with staging(folder, MODEL, SAVING, settle_locked) as staged:
+        # Unique names, because a process that replaced an earlier model may still remove its files.
         token = secrets.token_hex(6)
         names = {name: f"-{token}".join(os.path.splitext(name)) for name in files}
         for name, data in files.items():
-            write_synced(aside / names[name], data)
-        write_synced(aside / MODEL, describe(names))
+            write_synced(staged / names[name], data)
+        write_synced(staged / MODEL, describe(names))
         with locked(folder):
-            _switch(folder, aside, list(names.values()))
+            _switch(folder, staged, list(names.values()))
 
 
-def _switch(folder: Path, aside: Path, names: list[str]) -> None:
+def _switch(folder: Path, staged: Path, names: list[str]) -> None:
     """Move the new files into the folder, and then replace the manifest."""
     for name in names:
-        os.rename(aside / name, folder / name)
+        os.rename(staged / name, folder / name)
     sync_directory(folder)
-    # Copied as late as possible: where there are no locks, others may replace it until now.
+    # Copied as late as possible, because without locks other processes may replace it until now.
     if (folder / MODEL).exists():
-        (aside / REPLACED).write_bytes((folder / MODEL).read_bytes())
-    move(aside / MODEL, folder / MODEL)
+        (staged / REPLACED).write_bytes((folder / MODEL).read_bytes())
+    move(staged / MODEL, folder / MODEL)
     sync_directory(folder)  # Before the old files are removed.
 
 
 def _settle(folder: Path, journal: Path) -> None:
-    """Remove the files of a save that did not succeed, or of the model that it replaced."""
-    current = _listed(folder / MODEL)
+    """Remove the files of a save that did not finish, or of the model that it replaced."""
+    current = _files_in(folder / MODEL)
     if current is None:
-        return  # It is unknown which files are in use.
-    others = (_listed(journal / name) or set() for name in (MODEL, REPLACED))
+        return  # It is unknown which files the model uses.
+    others = (_files_in(journal / name) or set() for name in (MODEL, REPLACED))
     try:
         for name in set().union(*others) - current:
-            if not (folder / name).is_dir():  # A directory of that name is not the model's.
+            if not (folder / name).is_dir():  # A directory does not belong to the model.
                 (folder / name).unlink(missing_ok=True)
     except OSError:
-        return  # Windows does not remove a file that is read. The next save does it.
+        return  # Windows does not remove a file that is open. The next save removes it.
     remove_tree(journal)
 
 
-def _listed(manifest: Path) -> set[str] | None:
-    """Return the names of the files that a manifest lists; None if it is not a model's."""
+def _files_in(manifest: Path) -> set[str] | None:
+    """Return the names of the files in a manifest; None if it is not the manifest of a model."""
     try:
         document = json.loads(manifest.read_bytes())
     except FileNotFoundError:
@@ -169,19 +169,18 @@ def _listed(manifest: Path) -> set[str] | None:
 
 
 def is_own_file(name: str, file: object) -> bool:
-    """Return whether `save` gives a file this name. A manifest may list anything.
+    """Return whether an entry of a manifest is one that `save` writes.
 
     Parameters
     ----------
     name : str
-        The key of the file in the manifest.
+        Key of the entry.
     file : object
-        Its name in the folder.
+        Name of the file in the folder. A hostile manifest may contain anything here.
 
     Returns
     -------
     bool
-        Whether both are names that `save` writes.
 
     Examples
     --------
@@ -195,12 +194,12 @@ def is_own_file(name: str, file: object) -> bool:
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Raise unless the folder contains a model, even a damaged one, or nothing."""
+    """Raise unless the folder is empty or contains a model, which may be damaged."""
     if (folder / MODEL).is_file():
         try:
             document = json.loads((folder / MODEL).read_bytes())
         except (ValueError, RecursionError):
-            # A damaged manifest is a model's if the model's files are beside it.
+            # A damaged manifest belongs to a model if files of a model are beside it.
             names = os.listdir(folder)
             if any(pattern.fullmatch(name) for pattern in OWN_FILES.values() for name in names):
                 return

@@ -1,4 +1,4 @@
-"""`save` and `load` for everything that can be fitted."""
+"""Save and load everything that can be fitted."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from shortlist.io.estimators import dump_estimator, load_estimator
-from shortlist.io.fields import PLAIN, TEXT, Field, listed
-from shortlist.io.formats import FITTED, KINDS, is_fitted
-from shortlist.io.model_folder import ESTIMATOR, WEIGHTS
+from shortlist.io.encoding import Decoder, Encoder
+from shortlist.io.fields import PLAIN, TEXT, Field, sequence_of
+from shortlist.io.formats.models import ModelFormat
+from shortlist.io.formats.registry import FORMATS, MODEL_FORMATS
+from shortlist.io.model_folder import WEIGHTS
 from shortlist.io.persistence import (
     ModelFileError,
     pack,
@@ -24,46 +25,64 @@ from shortlist.io.persistence import (
     write_model,
 )
 from shortlist.io.trusted_types import check_trusted
-from shortlist.io.values import Decoder, Encoder
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.training_rows import TrainingRows
 
-NAMED = Field(
-    "a mapping of names to numbers or texts",
-    lambda value: isinstance(value, dict) and all(map(PLAIN.fits, value.values())),
+Model: TypeAlias = SetPredictor | ShortlistClassifier | LinearClassifier
+FACTS = Field(
+    "a mapping of names to numbers or strings",
+    lambda value: isinstance(value, dict) and all(map(PLAIN.accepts, value.values())),
 )
-OPTIONAL = ("estimator", "method")
 DESCRIPTION = {
     "type": TEXT,
     "library_version": TEXT,
-    "parameters": NAMED,
-    "classes": listed(TEXT),
+    "parameters": FACTS,
+    "classes": sequence_of(TEXT),
     "guarantee": TEXT,
-    "data": NAMED,
+    "data": FACTS,
     "estimator": TEXT,
     "method": TEXT,
 }
-"""What a model says of itself."""
-Model: TypeAlias = SetPredictor | ShortlistClassifier | LinearClassifier
+"""What a file says about its model, for a person. Loading does not use it."""
+OPTIONAL = ("estimator", "method")
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write a fitted model to a folder: `model.json` and `weights.safetensors`.
-
-    It is written aside and moved into place: whatever happens, the old model is there or the whole
-    new one. Several threads or processes may save to the same folder and load from it at once:
-    the last model saved stays, and each load gives one of them. A scikit-learn classifier inside a
-    `ShortlistClassifier` is written with skops.
+    """Write a fitted model to a folder.
 
     Parameters
     ----------
-    model : any fitted set predictor, `ShortlistClassifier` or `LinearClassifier`
-    path : folder
-    overwrite : bool
-        Whether to replace a model that is there. Nothing else is ever replaced, and no file is
-        removed that the replaced model does not list as its own.
+    model : SetPredictor, ShortlistClassifier or LinearClassifier
+        Fitted model.
+    path : path-like
+        Folder to write, with `model.json` and `weights.safetensors`. A scikit-learn classifier
+        inside a `ShortlistClassifier` is written to `estimator.skops`, which needs
+        ``pip install 'shortlist[skops]'``.
+    overwrite : bool, default=False
+        Whether to replace a model that is there. Nothing else is replaced, and no file is removed
+        that is not the replaced model's.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If the model is of another type, or uses code that a prediction needs and that a file
+        cannot contain.
+    NotFittedError
+        If the model is not fitted.
+    FileExistsError
+        If the folder exists and `overwrite` is false, or if it contains something else.
+
+    Notes
+    -----
+    The folder contains the whole old model or the whole new one at any time, even if the process
+    is killed. Several threads or processes may save to the same folder and load from it at the
+    same time: the model that was saved last stays, and each load returns one of the models.
 
     Examples
     --------
@@ -73,27 +92,34 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     >>> model = sl.SplitConformal("lac").fit(data.posterior, data.y)
     >>> with TemporaryDirectory() as folder:
     ...     _ = model.save(f"{folder}/model")
-    ...     again = sl.load(f"{folder}/model")
-    >>> print(again.predict_set(data.posterior[:1]).guarantee)
+    ...     loaded = sl.load(f"{folder}/model")
+    >>> print(loaded.predict_set(data.posterior[:1]).guarantee)
     accuracy >= 0.95 guaranteed by 1,500 calibration rows
     """
-    if type(model) not in FITTED:
-        known = ", ".join(cls.__name__ for cls in FITTED)
-        raise ValueError(f"a {type(model).__name__} cannot be saved; these can: {known}")
-    if not is_fitted(model):
+    model_format = _format_of(model)
+    if not model_format.is_fitted(model):
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet; fit it, then save it")
-    encoder = Encoder(KINDS)
+    encoder = Encoder(FORMATS)
     state = encoder(model, type(model).__name__)
-    files = {WEIGHTS: pack(encoder.tensors)}
-    if isinstance(model, ShortlistClassifier):
-        dumped = dump_estimator(model)
-        files |= {} if dumped is None else {ESTIMATOR: dumped}
-    return write_model(path, {**_about(model), "state": state}, files, overwrite=overwrite)
+    files = {WEIGHTS: pack(encoder.tensors), **model_format.dump_files(model)}
+    document = {**_describe(model, model_format), "state": state}
+    return write_model(path, document, files, overwrite=overwrite)
 
 
 def digest(model: Model) -> str:
-    """A short text that tells a fitted model from every other one."""
-    encoder = Encoder(KINDS)
+    """Return a hash that tells a fitted model from every other one.
+
+    Parameters
+    ----------
+    model : SetPredictor, ShortlistClassifier or LinearClassifier
+        Fitted model.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+    """
+    encoder = Encoder(FORMATS)
     state = json.dumps(encoder(model, type(model).__name__), sort_keys=True)
     return hashlib.sha256(state.encode() + pack(encoder.tensors)).hexdigest()[:32]
 
@@ -108,38 +134,70 @@ def load(
 
     Parameters
     ----------
-    path : folder
-    device : str
-        Where the networks go; results are where the inputs are, in any case.
-    trusted : names of types
-        Of a scikit-learn classifier inside a `ShortlistClassifier`: types and functions that may
-        be used besides scikit-learn's estimators and numpy's arrays. The error that asks for them
-        lists them; whoever wrote the file can have them called as they like.
+    path : path-like
+        Folder of the model.
+    device : str, default="cpu"
+        Device of the networks. Results are on the device of the inputs, whatever this is.
+    trusted : sequence of str, default=()
+        Full names of types and functions that a scikit-learn classifier inside a
+        `ShortlistClassifier` may use, besides scikit-learn's estimators and NumPy's arrays. The
+        error that asks for them lists them. Whoever wrote the file can call them with any
+        arguments.
+
+    Returns
+    -------
+    SetPredictor, ShortlistClassifier or LinearClassifier
+        The model.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no folder.
+    ModelFileError
+        If the folder contains no model, or one that is damaged or was tampered with.
+    ValueError
+        If the device is not available, or `trusted` is not a list of names.
     """
     names = check_trusted(trusted)
     try:
         document, files = read_model(path)
-        decoder = Decoder(KINDS, unpack(files.get(WEIGHTS, b"")), device)
+        decoder = Decoder(FORMATS, unpack(files.get(WEIGHTS, b"")), device)
         model = decoder(document.get("state"))
-        if type(model) not in FITTED or not isinstance(model, Model):
-            raise ModelFileError("it holds no model")
-        if isinstance(model, ShortlistClassifier) and ESTIMATOR in files:
-            load_estimator(model, files[ESTIMATOR], names)
-        if not is_fitted(model):
+        model_format = MODEL_FORMATS.get(type(model))
+        if model_format is None:
+            raise ModelFileError("it contains no model")
+        if not model_format.is_fitted(model):
             raise ModelFileError("the model in it is not fitted")
+        model_format.load_files(model, files, names)
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)!r} cannot be loaded: {error}") from error
     except RecursionError as error:
         raise ModelFileError(
             f"{os.fspath(path)!r} cannot be loaded: it is nested too deep"
         ) from error
-    return model
+    return cast(Model, model)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
-    """What a model's folder says of itself: type, versions, parameters, classes, guarantee, data.
+    """Return what the folder of a model says about it, without loading it.
 
-    Only `model.json` and the checksums are read.
+    Parameters
+    ----------
+    path : path-like
+        Folder of the model.
+
+    Returns
+    -------
+    dict of str to object
+        Type, versions, parameters, classes, guarantee, data and size in bytes, all from
+        `model.json`. The checksums of the other files are compared.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no folder.
+    ModelFileError
+        If the folder contains no model, or one that is damaged or was tampered with.
     """
     try:
         document, files = read_model(path)
@@ -152,51 +210,52 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
     return {**known, "bytes": sum(map(len, files.values()))}
 
 
-def _about(model: Model) -> dict[str, object]:
-    """What a person wants to know of a model; loading does without it."""
-    inner = model.method_ if isinstance(model, ShortlistClassifier) else model
-    classes = [str(name) for name in np.asarray(model.classes_).tolist()]
-    parameters = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
-    found: dict[str, object] = {
+def _format_of(model: object) -> ModelFormat:
+    if type(model) not in MODEL_FORMATS:
+        known = ", ".join(cls.__name__ for cls in MODEL_FORMATS)
+        raise ValueError(f"a {type(model).__name__} cannot be saved; these can: {known}")
+    return MODEL_FORMATS[type(model)]
+
+
+def _describe(model: Model, model_format: ModelFormat) -> dict[str, object]:
+    """Return what a file says about its model; see `DESCRIPTION`."""
+    predictor = model_format.predictor(model)
+    parameters = {name: _as_plain(value) for name, value in model.get_params(deep=False).items()}
+    return {
         "type": type(model).__name__,
         "parameters": parameters,
-        "classes": classes,
-        "guarantee": _guarantee(inner),
-        "data": _data(inner),
+        "classes": [str(name) for name in np.asarray(model.classes_).tolist()],
+        "guarantee": _describe_guarantee(predictor),
+        "data": _describe_data(predictor),
+        **model_format.describe(model),
     }
-    if isinstance(model, ShortlistClassifier):
-        found["estimator"] = repr(model.estimator_)
-        found["method"] = type(inner).__name__
-    return found
 
 
-def _plain(value: object) -> object:
-    """A parameter as JSON has it, or in words."""
+def _as_plain(value: object) -> object:
+    """Return a parameter as JSON can express it, or else its repr."""
     return value if isinstance(value, bool | int | float | str | None) else repr(value)
 
 
-def _guarantee(model: object) -> str:
-    kept = getattr(model, "_calibration", None)
-    judged = getattr(model, "_path_calibration", None)
-    if kept is not None:
-        weight = getattr(model, "cost_weight", None)
-        point = getattr(model, "accuracy", None) if weight is None else f"cost_weight = {weight}"
-        return (
-            f"any accuracy that {len(kept):,} calibration rows allow; {point} unless told otherwise"
-        )
-    if judged is not None:
-        return f"any accuracy that {judged.rows:,} calibration rows allow, by delta"
-    return "none: not calibrated"
+def _describe_guarantee(predictor: Any) -> str:
+    path_calibration = getattr(predictor, "_path_calibration", None)
+    if path_calibration is not None:
+        return f"any accuracy that {path_calibration.rows:,} calibration rows allow, by delta"
+    n_rows = getattr(predictor, "n_calibration", 0)
+    if not n_rows:
+        return "none: not calibrated"
+    weight = predictor.cost_weight
+    point = predictor.accuracy if weight is None else f"cost_weight = {weight}"
+    return f"any accuracy that {n_rows:,} calibration rows allow; {point} unless told otherwise"
 
 
-def _data(model: object) -> dict[str, object]:
-    """What it learned from: how many rows, and a digest that tells them from others."""
-    seen = getattr(model, "_training_rows", None)
-    kept = getattr(model, "_calibration", None)
-    found: dict[str, object] = {}
-    if isinstance(seen, TrainingRows):
-        digest = hashlib.blake2b(seen.keys.numpy().tobytes(), digest_size=8).hexdigest()
-        found = {"distinct_rows": len(seen.keys), "fingerprint": digest}
-    if kept is not None:
-        found["calibration_rows"] = len(kept)
-    return found
+def _describe_data(predictor: Any) -> dict[str, object]:
+    """Return the numbers of rows, and a fingerprint of those that `fit` learned from."""
+    facts: dict[str, object] = {}
+    training_rows = getattr(predictor, "_training_rows", None)
+    if training_rows is not None:
+        keys = training_rows.keys
+        fingerprint = hashlib.blake2b(keys.numpy().tobytes(), digest_size=8).hexdigest()
+        facts = {"distinct_rows": len(keys), "fingerprint": fingerprint}
+    if getattr(predictor, "_calibration", None) is not None:
+        facts["calibration_rows"] = predictor.n_calibration
+    return facts

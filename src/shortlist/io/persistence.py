@@ -1,7 +1,7 @@
-"""Read and write models: a folder with `model.json` and the files that it lists.
+"""Read and write the folder of a model: `model.json` and the files that it lists.
 
-`model.json` names every other file with its length and checksum. It is written last and moved
-into place in one step, so that a killed process leaves the old model or the new one.
+`model.json` lists every other file with its length and checksum. It is written last and moved into
+place in one step, so that a process that is killed leaves the whole old model or the whole new one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from shortlist._version import __version__
 from shortlist.io.model_folder import FORMAT, MODEL, is_own_file, write_folder
 
 FORMAT_VERSION = 1
-READS = 100
-"""How often to read a model that is overwritten while it is read."""
-LONGEST_DOCUMENT = 1 << 28
-"""A `model.json` of more bytes is refused."""
+MAX_READS = 100
+"""Number of times that a model is read if it is overwritten each time."""
+MAX_DOCUMENT_BYTES = 1 << 28
+"""Largest size of `model.json`."""
 
 
 class ModelFileError(ValueError):
-    """A model on disk is damaged, was tampered with, or is not a model of this library.
+    """A model on disk is damaged, was tampered with, or was not written by this library.
 
     Parameters
     ----------
     message : str
-        What is wrong. Characters that a terminal would not print are escaped, since the message
-        may quote the file.
+        What is wrong. Characters that are not printable are escaped, because the message may quote
+        the file.
     """
 
     def __init__(self, message: str) -> None:
@@ -42,12 +42,12 @@ class ModelFileError(ValueError):
 
 
 def printable(text: str) -> str:
-    r"""Return a text with all characters escaped that are not printable.
+    r"""Return a text in which all characters that are not printable are escaped.
 
     Parameters
     ----------
     text : str
-        A text that may come from a file.
+        Text that may come from a file.
 
     Returns
     -------
@@ -69,16 +69,16 @@ def write_model(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model's folder: `model.json` and the files that it lists.
+    """Write the folder of a model: `model.json` and the files that it lists.
 
-    A reader finds the whole old model or the whole new one, also while the folder is written,
-    after the writer is killed, and when several processes write at once.
+    A reader finds the whole old model or the whole new one, even while the folder is written, if
+    the writer is killed, and if several processes write to it at the same time.
 
     Parameters
     ----------
     path : path-like
         The folder.
-    document : mapping
+    document : mapping of str to object
         The content of `model.json`, without versions, files and checksum.
     files : mapping of str to bytes
         The other files, by name.
@@ -118,7 +118,7 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[str, bytes]]:
-    """Return the document of a model's folder and the bytes of its files, with checked sums.
+    """Return the document and the files of a model, after comparing their checksums.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[st
 
     Returns
     -------
-    document : dict
+    document : dict of str to object
         The content of `model.json`.
     files : dict of str to bytes
         The other files, by name.
@@ -135,9 +135,9 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[st
     Raises
     ------
     FileNotFoundError
-        If nothing is there.
+        If there is no folder.
     ModelFileError
-        If it is not a whole model.
+        If the folder does not contain a whole model.
     """
     folder = Path(path)
     if not folder.exists():
@@ -147,7 +147,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[st
             f"{os.fspath(path)!r} is not a model: a model is a folder with {MODEL}"
         )
     document = _read_document(folder)
-    for _ in range(READS):
+    for _ in range(MAX_READS):
         try:
             return document, _read_files(folder, document)
         except (ModelFileError, OSError):
@@ -156,11 +156,11 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[st
             if newer == document:
                 raise
             document = newer
-    raise ModelFileError(f"it was overwritten {READS} times while it was read; load it again later")
+    raise ModelFileError(f"it was overwritten {MAX_READS} times while it was read; load it later")
 
 
 def _read_files(folder: Path, document: Mapping[str, object]) -> dict[str, bytes]:
-    """Return the files that a document lists: each is one that `save` writes, and is read once."""
+    """Return the files that a document lists. Each must be one that `save` writes."""
     listed = document["files"]
     if not isinstance(listed, dict):
         raise ModelFileError(f"{MODEL} lists no files")
@@ -173,10 +173,13 @@ def _read_files(folder: Path, document: Mapping[str, object]) -> dict[str, bytes
 
 
 def _read_document(folder: Path) -> dict[str, object]:
-    """Return `model.json`, of a known format and with a right checksum."""
+    """Return the content of `model.json`, after comparing its format and checksum."""
     file = folder / MODEL
-    if file.stat().st_size > LONGEST_DOCUMENT:
-        raise ModelFileError(f"{MODEL} is {file.stat().st_size:,} bytes long, which is too long")
+    size = file.stat().st_size
+    if size > MAX_DOCUMENT_BYTES:
+        raise ModelFileError(
+            f"{MODEL} is {size:,} bytes long; at most {MAX_DOCUMENT_BYTES:,} are read"
+        )
     try:
         document = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -190,34 +193,35 @@ def _read_document(folder: Path) -> dict[str, object]:
     if version > FORMAT_VERSION:
         raise ModelFileError(
             f"it was written by shortlist {str(document.get('library_version'))[:40]} in format "
-            f"{version}; this is {__version__}, which reads up to format {FORMAT_VERSION}: upgrade"
+            f"{version}, but shortlist {__version__} reads up to format {FORMAT_VERSION}; upgrade "
+            "shortlist"
         )
     try:
-        fits = document.pop("checksum", None) == _checksum(document)
+        is_same = document.pop("checksum", None) == _checksum(document)
     except RecursionError as error:
         raise ModelFileError(f"{MODEL} is nested too deep") from error
-    if not fits:
+    if not is_same:
         raise ModelFileError(f"{MODEL} has been changed since it was saved: its checksum differs")
     return document
 
 
 def _read_file(folder: Path, entry: Mapping[str, object]) -> bytes:
-    """Return the bytes of a file, of the length and checksum that the document lists."""
-    own = str(entry["file"])
-    file = folder / own
+    """Return the bytes of a file, whose length and checksum must be those in the document."""
+    name = str(entry["file"])
+    file = folder / name
     if not file.is_file() or file.is_symlink():
-        raise ModelFileError(f"{own} is missing")
+        raise ModelFileError(f"{name} is missing")
     size = file.stat().st_size
     if size != entry.get("bytes"):
-        raise ModelFileError(f"{own} is {size:,} bytes long, not {entry.get('bytes')!r:.40}")
+        raise ModelFileError(f"{name} is {size:,} bytes long, not {entry.get('bytes')!r:.40}")
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
-        raise ModelFileError(f"{own} is damaged: its checksum differs")
+        raise ModelFileError(f"{name} is damaged: its checksum differs")
     return data
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return the bytes of a safetensors file of some tensors."""
+    """Return the content of a safetensors file with the given tensors."""
     data: bytes = save_tensors(dict(tensors))
     return data
 
@@ -237,7 +241,7 @@ def _checksum(document: Mapping[str, object]) -> str:
 
 
 def _text(document: Mapping[str, object]) -> str:
-    """Return a document as indented JSON, in Unicode where that can be encoded."""
+    """Return a document as indented JSON, in Unicode if it can be encoded."""
     text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
     try:
         text.encode()

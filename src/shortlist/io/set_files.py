@@ -1,4 +1,4 @@
-"""Files of prediction sets: Parquet, CSV or JSON lines, written block by block."""
+"""Write files of prediction sets block by block, as Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -22,14 +22,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SetsWriter: TypeAlias = Callable[[PredictionSets, int], None]
-"""Writes sets, the first of which is that of the row with the given number."""
+"""Function that writes the sets of consecutive rows, given the number of the first row."""
 
 STDOUT = "-"
 ENDINGS_OUT = (".parquet", ".csv", ".jsonl")
 
 
 def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[str, ...]) -> None:
-    """Raise if a file cannot be written, or exists and must not be replaced."""
+    """Raise if a file cannot be written, before any work is done.
+
+    Parameters
+    ----------
+    path : path-like
+        File to write, or "-" for the standard output.
+    force : bool
+        Whether an existing file may be replaced.
+    endings : tuple of str
+        Endings that the name may have.
+
+    Raises
+    ------
+    ValueError
+        If the name has another ending.
+    FileExistsError
+        If the file exists and `force` is false.
+    OSError
+        If its folder is not writable.
+    """
     text = os.fspath(path)
     if text == STDOUT:
         return
@@ -37,12 +56,12 @@ def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[st
     if file.suffix not in endings:
         raise ValueError(f"{file.name}: the name must end in one of: {', '.join(endings)}")
     if file.exists() and not force:
-        raise FileExistsError(f"the file {text!r} exists; say --force to replace it")
+        raise FileExistsError(f"the file {text!r} exists; use --force to replace it")
     check_folder(file)
 
 
 def check_folder(path: Path) -> None:
-    """Raise if nothing can be written to a path, before any work is done."""
+    """Raise an `OSError` if nothing can be written to a path, before any work is done."""
     parent = path.absolute().parent
     while not parent.exists():  # Missing folders are created when the file is written.
         parent = parent.parent
@@ -53,23 +72,38 @@ def check_folder(path: Path) -> None:
 
 @contextmanager
 def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[SetsWriter]:
-    """Yield a function that writes sets block by block. The file is complete or absent.
+    """Yield a function that writes the sets of a block of rows.
 
-    The columns are `row`, `size` and `labels` (a list; in CSV a JSON list). Parquet has the
-    guarantee in its metadata.
+    The file appears when the context ends, if no error was raised.
+
+    Parameters
+    ----------
+    path : path-like
+        File to write, which ends in .parquet, .csv or .jsonl, or "-" for JSON lines on the standard
+        output. The columns are `row`, `size` and `labels`, which is a list (in CSV, as JSON).
+    guarantee : str
+        Guarantee of the sets, for the metadata of a Parquet file.
+
+    Yields
+    ------
+    callable
+        Function of sets and the number of their first row.
     """
     text = os.fspath(path)
     if text == STDOUT:
         yield lambda sets, first: _write_json_lines(sets, first, sys.stdout)
         sys.stdout.flush()
         return
+    suffix = Path(text).suffix
+    if suffix not in ENDINGS_OUT:
+        raise ValueError(f"{text!r} must end in one of: {', '.join(ENDINGS_OUT)}")
     with atomic_write(text) as temporary:
-        if Path(text).suffix == ".parquet":
+        if suffix == ".parquet":
             with _parquet_writer(temporary, guarantee) as write:
                 yield write
             return
         with temporary.open("w", encoding="utf-8", newline="") as file:
-            if Path(text).suffix == ".jsonl":
+            if suffix == ".jsonl":
                 yield lambda sets, first: _write_json_lines(sets, first, file)
             else:
                 file.write("row,size,labels\n")
@@ -95,7 +129,19 @@ def _write_csv(sets: PredictionSets, first: int, file: TextIO) -> None:
 
 
 def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
-    """Return an Arrow table with the number, the size and the labels of each row."""
+    """Return an Arrow table with the number, the size and the labels of each row.
+
+    Parameters
+    ----------
+    sets : PredictionSets
+        Sets of the rows.
+    numbers : int64 array of shape (n_rows,)
+        Numbers of the rows.
+
+    Returns
+    -------
+    pyarrow.Table
+    """
     import pyarrow as pa
 
     sizes = np.asarray(sets.sizes, dtype=np.int64)
@@ -117,7 +163,7 @@ def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
 def _parquet_writer(path: Path, guarantee: str) -> Iterator[SetsWriter]:
     from pyarrow import parquet
 
-    writers: list[parquet.ParquetWriter] = []  # Opened by the first block, which has the schema.
+    writers: list[parquet.ParquetWriter] = []  # One, which the first block opens with its schema.
 
     def write(sets: PredictionSets, first: int) -> None:
         table = sets_table(sets, np.arange(first, first + len(sets)))

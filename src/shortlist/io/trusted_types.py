@@ -1,8 +1,8 @@
-"""The types that a saved scikit-learn classifier may be made of.
+"""The types that a saved scikit-learn classifier may contain.
 
-skops makes every type that it is told to trust, by whichever of its loaders the file names: a
-trusted class can be called with arguments of the file's choice. So each loader has its own list
-here, of exact names, and everything else is refused. The name of a module alone trusts nothing.
+skops creates every type that it is told to trust, with any of its loaders that the file names. A
+trusted class can therefore be called with arguments from the file. For this reason each loader has
+its own list of exact names here, and everything else is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ ESTIMATORS = frozenset({
     "TfidfTransformer", "TfidfVectorizer", "TruncatedSVD", "TunedThresholdClassifierCV",
     "VarianceThreshold", "VotingClassifier",
 })  # fmt: skip
-"""Estimators of scikit-learn that are loaded unasked. `fitted_estimators` checks those whose
-compiled code trusts their fitted arrays; the others compute with numpy, which checks shapes."""
+"""Estimators of scikit-learn that are trusted. `fitted_estimators` checks those whose compiled code
+trusts their fitted arrays. The others compute with NumPy, which checks shapes."""
 HELPERS: Mapping[str, tuple[str, ...]] = {
     "sklearn.calibration": ("_CalibratedClassifier", "_SigmoidCalibration", "_TemperatureScaling"),
     "sklearn.multiclass": ("_ConstantPredictor",),
@@ -71,7 +71,7 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
         *("StratifiedKFold", "StratifiedShuffleSplit", "TimeSeriesSplit"),
     ),
 }
-"""What fitted estimators contain besides arrays and other estimators, by module."""
+"""Other types in the attributes of fitted estimators, by module."""
 LOSSES: Mapping[str, tuple[str, ...]] = {
     "sklearn._loss._loss": (
         *("CyExponentialLoss", "CyHalfBinomialLoss", "CyHalfMultinomialLoss"),
@@ -82,53 +82,71 @@ LOSSES: Mapping[str, tuple[str, ...]] = {
         "SquaredHinge",
     ),
 }
+"""Loss functions in the attributes of fitted estimators, by module."""
 FUNCTIONS = (
     *(chi2, f_classif, mutual_info_classif, metrics.accuracy_score, metrics.log_loss),
     *(metrics.average_precision_score, metrics.balanced_accuracy_score, metrics.brier_score_loss),
     *(metrics.f1_score, metrics.jaccard_score, metrics.matthews_corrcoef, metrics.precision_score),
     *(metrics.recall_score, metrics.roc_auc_score, metrics.top_k_accuracy_score),
 )
-"""Functions besides the ufuncs of numpy and scipy. None of them does anything but compute."""
+"""Functions that are trusted, in addition to the ufuncs of NumPy and SciPy. They only compute."""
 SCALARS = (
     *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     *(np.float16, np.float32, np.float64, np.str_, np.bytes_, np.datetime64, np.timedelta64),
 )
 
 
-def name_of(of: object) -> str:
-    """Return the name of a type or function, as skops writes it."""
-    return f"{of.__module__}.{getattr(of, '__name__', '')}"
+def name_of(member: object) -> str:
+    """Return the full name of a type or function, as skops writes it.
+
+    Parameters
+    ----------
+    member : type or callable
+        Type or function.
+
+    Returns
+    -------
+    str
+    """
+    return f"{member.__module__}.{getattr(member, '__name__', '')}"
 
 
-def _names(of: Iterable[object]) -> frozenset[str]:
-    return frozenset(map(name_of, of))
+def _names(members: Iterable[object]) -> frozenset[str]:
+    return frozenset(map(name_of, members))
 
 
 SEARCH_TREES = _names([BallTree, KDTree])
-"""Trees of nearest neighbours. They are built from their points, never loaded."""
+"""Search trees of nearest neighbours. They are built from their points and never loaded."""
 GENERATORS = frozenset({name_of(np.random.Generator), "numpy.random.Generator"})
-"""Random generators. They are not loaded: no prediction uses them, and to make one, numpy calls
-what the file names, for as long as the file says."""
+"""Random generators. They are never loaded, because no prediction uses them, and because NumPy
+creates one by calling a function that the file names, which can take any time."""
 NEVER_LOADED = SEARCH_TREES | GENERATORS
 
 
-def _inside(modules: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def _names_in(modules: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     return frozenset(f"{module}.{name}" for module, names in modules.items() for name in names)
 
 
-def _ufuncs(module: ModuleType, *homes: str) -> set[str]:
-    own = [name for name, value in vars(module).items() if isinstance(value, np.ufunc)]
-    return {f"{home}.{name}" for home in homes for name in own}
+def _ufuncs(module: ModuleType, *modules: str) -> set[str]:
+    """Return the ufuncs of a module by the names that they have in several modules."""
+    names = [name for name, value in vars(module).items() if isinstance(value, np.ufunc)]
+    return {f"{one}.{name}" for one in modules for name in names}
 
 
 @cache
 def trusted_by_loader() -> Mapping[str, frozenset[str]]:
-    """Return the names that each loader of skops may make; other loaders may make nothing."""
+    """Return the types that each loader of skops may create.
+
+    Returns
+    -------
+    mapping of str to frozenset of str
+        Full names of types and functions, by loader. Other loaders may create nothing.
+    """
     estimators = [cls for name, cls in all_estimators() if name in ESTIMATORS]
     public = [cls for cls in estimators if cls.__module__.split(".")[0] == "sklearn"]
     ufuncs = _ufuncs(np, "numpy", "numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
-    homes = ("scipy.special", "scipy.special._ufuncs", "scipy.special._special_ufuncs")
-    ufuncs |= _ufuncs(special, *homes)
+    modules = ("scipy.special", "scipy.special._ufuncs", "scipy.special._special_ufuncs")
+    ufuncs |= _ufuncs(special, *modules)
     return {
         "DictNode": _names([dict, collections.OrderedDict, Bunch]),
         "ListNode": _names([list]),
@@ -143,19 +161,19 @@ def trusted_by_loader() -> Mapping[str, frozenset[str]]:
         "RandomStateNode": frozenset({name_of(np.random.RandomState), "numpy.random.RandomState"}),
         "RandomGeneratorNode": GENERATORS,
         "FunctionNode": _names(FUNCTIONS) | ufuncs,
-        "ObjectNode": _names(public) | _inside(HELPERS) | SEARCH_TREES,
-        "LossNode": _inside(LOSSES),
+        "ObjectNode": _names(public) | _names_in(HELPERS) | SEARCH_TREES,
+        "LossNode": _names_in(LOSSES),
         "TreeNode": frozenset({"sklearn.tree._tree.Tree"}),
     }
 
 
 def check_trusted(trusted: Collection[str]) -> frozenset[str]:
-    """Return the names that a user trusts.
+    """Return the names of types that a user trusts, after checking that they are names.
 
     Parameters
     ----------
-    trusted : list of str
-        Full names of types, or of functions.
+    trusted : collection of str
+        Full names of types or functions.
 
     Returns
     -------
@@ -165,15 +183,15 @@ def check_trusted(trusted: Collection[str]) -> frozenset[str]:
     Raises
     ------
     ValueError
-        If it is not a list of full names.
+        If `trusted` is not a list of full names.
 
     Examples
     --------
     >>> sorted(check_trusted(["mine.Model"]))
     ['mine.Model']
     """
-    listed = isinstance(trusted, Sequence | set | frozenset)
-    if not listed or isinstance(trusted, str | bytes) or not all(map(_is_name, trusted)):
+    is_collection = isinstance(trusted, Sequence | set | frozenset)
+    if not is_collection or isinstance(trusted, str | bytes) or not all(map(_is_name, trusted)):
         raise ValueError(
             f"trusted = {str(trusted)[:80]!r} is not a list of names; give the full name of each "
             'type, as the error of load lists them: trusted=["package.module.Type"]'

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, from the Python version of the authors' archives."""
+"""CIFAR-10 and CIFAR-100, read from the Python version of the authors' archives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from shortlist.datasets.images.unpickle import read_plain_pickle
 CifarSplit: TypeAlias = Literal["train", "test"]
 
 IMAGE_BYTES = 3 * 32 * 32
-"""Size of an image: a red, a green and a blue plane."""
+"""Size of an image: a red, a green and a blue plane of 32 × 32 bytes."""
 MAX_BYTES = 1 << 30
-"""Larger files are refused. The files of the archives are far smaller."""
+"""Maximum size of a file in an archive. The files of CIFAR are far smaller."""
 
 
 def read_cifar10(path: str | os.PathLike[str], split: CifarSplit = "train") -> Images:
@@ -32,9 +32,9 @@ def read_cifar10(path: str | os.PathLike[str], split: CifarSplit = "train") -> I
     Parameters
     ----------
     path : path
-        `cifar-10-python.tar.gz`, or the folder that it unpacks to.
+        The archive `cifar-10-python.tar.gz`, or the folder of its files.
     split : {"train", "test"}, default="train"
-        The images to read.
+        Which images to read.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def read_cifar10(path: str | os.PathLike[str], split: CifarSplit = "train") -> I
     FileNotFoundError
         If there is no such archive or folder.
     ValueError
-        If the archive is damaged, incomplete, or contains anything but plain data.
+        If the archive is damaged or incomplete, or a file in it contains more than plain data.
 
     Examples
     --------
@@ -75,11 +75,11 @@ def read_cifar100(
     Parameters
     ----------
     path : path
-        `cifar-100-python.tar.gz`, or the folder that it unpacks to.
+        The archive `cifar-100-python.tar.gz`, or the folder of its files.
     split : {"train", "test"}, default="train"
-        The images to read.
+        Which images to read.
     coarse : bool, default=False
-        Whether labels are the 20 superclasses.
+        Whether the classes are the 20 superclasses.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def read_cifar100(
     FileNotFoundError
         If there is no such archive or folder.
     ValueError
-        If the archive is damaged, incomplete, or contains anything but plain data.
+        If the archive is damaged or incomplete, or a file in it contains more than plain data.
 
     Examples
     --------
@@ -106,14 +106,15 @@ def read_cifar100(
     ['fish', 'flowers']
     """
     name = check_choice(split, "split", ["train", "test"])
-    grain = "coarse" if coarse else "fine"
-    labels, label_names = f"{grain}_labels", f"{grain}_label_names"
+    level = "coarse" if coarse else "fine"
+    labels, label_names = f"{level}_labels", f"{level}_label_names"
     return _read(Path(path), "cifar-100-python", [name], "meta", labels, label_names)
 
 
 def _read(
     path: Path, folder: str, batches: list[str], meta: str, labels: str, label_names: str
 ) -> Images:
+    """Read the images of batches, with the names of the keys for labels and for class names."""
     members = _read_members(path, folder, [*batches, meta])
     content = {name: _dictionary(path, name, data) for name, data in members.items()}
     names = _class_names(path, meta, content[meta], label_names)
@@ -143,6 +144,7 @@ def _read_members(path: Path, folder: str, names: list[str]) -> dict[str, bytes]
 
 
 def _read_file(file: Path) -> bytes:
+    """Read a file that is not too large."""
     _check_size(str(file), file.stat().st_size)
     return file.read_bytes()
 
@@ -153,11 +155,13 @@ def _check_size(name: str, size: int) -> None:
 
 
 def _read_tar(path: Path, names: Mapping[str, str]) -> dict[str, bytes]:
+    """Read members of a tar archive; `names` maps their paths in the archive to their names."""
     members: dict[str, bytes] = {}
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
-                # Names are compared as written: links, and names with `..`, are ignored.
+                # Paths are compared as they are written, so paths with `..` are ignored. So are
+                # links, which could lead out of the archive.
                 name = names.get(str(PurePosixPath(member.name)))
                 if name is None or not member.isreg() or name in members:
                     continue
@@ -176,34 +180,37 @@ def _read_tar(path: Path, names: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _dictionary(path: Path, name: str, content: bytes) -> dict[str, object]:
+    """Return the dictionary in a pickle, with keys as strings."""
     try:
-        plain = read_plain_pickle(content)
+        value = read_plain_pickle(content)
     except ValueError as error:
         raise ValueError(f"{path.name}, {name}: {error}. Download the archive again") from error
-    if not isinstance(plain, dict):
+    if not isinstance(value, dict):
         raise ValueError(
-            f"{path.name}, {name}: it holds a {type(plain).__name__}, not a dictionary"
+            f"{path.name}, {name}: it holds a {type(value).__name__}, not a dictionary"
         )
-    return {k.decode("latin1") if isinstance(k, bytes) else str(k): v for k, v in plain.items()}
+    return {k.decode("latin1") if isinstance(k, bytes) else str(k): v for k, v in value.items()}
 
 
-def _class_names(path: Path, meta: str, plain: Mapping[str, object], key: str) -> list[str]:
-    names = plain.get(key)
+def _class_names(path: Path, meta: str, content: Mapping[str, object], key: str) -> list[str]:
+    """Return the class names in the dictionary of the file `meta`."""
+    names = content.get(key)
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise ValueError(
-            f"{path.name}, {meta}: no list of names {key}. It has: {', '.join(sorted(plain))}"
+            f"{path.name}, {meta}: no list of names {key}. It has: {', '.join(sorted(content))}"
         )
     return [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names]
 
 
 def _batch(
-    path: Path, name: str, plain: Mapping[str, object], key: str, n_classes: int
+    path: Path, name: str, content: Mapping[str, object], key: str, n_classes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the images of a batch, as rows of 3,072 bytes, and their labels."""
-    data, labels = plain.get("data"), plain.get(key)
+    data, labels = content.get("data"), content.get(key)
     if not isinstance(data, np.ndarray) or not isinstance(labels, list | np.ndarray):
         raise ValueError(
-            f"{path.name}, {name}: no array data and list {key}. It has: {', '.join(sorted(plain))}"
+            f"{path.name}, {name}: no array data and list {key}. "
+            f"It has: {', '.join(sorted(content))}"
         )
     if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != IMAGE_BYTES:
         raise ValueError(
@@ -212,11 +219,11 @@ def _batch(
         )
     if len(labels) != len(data):
         raise ValueError(f"{path.name}, {name}: {len(data)} images, but {len(labels)} {key}")
-    wrong = [v for v in list(labels) if not _is_label(v, n_classes)]
-    if wrong:
+    invalid = [v for v in list(labels) if not _is_label(v, n_classes)]
+    if invalid:
         raise ValueError(
-            f"{path.name}, {name}: {key} hold {ascii(wrong[0])[:40]}; "
-            f"labels are 0 to {n_classes - 1}"
+            f"{path.name}, {name}: {key} hold {ascii(invalid[0])[:40]}; "
+            f"labels must be 0 to {n_classes - 1}"
         )
     return data, np.array(labels, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Images with labels, in memory or in files that are decoded when needed."""
+"""Images with labels, in memory or in files that are decoded when they are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files, which are decoded to RGB when needed.
+    """Image files, which are decoded to RGB when they are used.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ImageFiles:
         return len(self.paths)
 
     def select_rows(self, rows: Sequence[int]) -> ImageFiles:
-        """Return the files with some row numbers.
+        """Select files by row number.
 
         Parameters
         ----------
@@ -47,7 +47,7 @@ class ImageFiles:
         Returns
         -------
         ImageFiles
-            These files, in the given order.
+            The files, in the order of the row numbers.
         """
         return ImageFiles(tuple(self.paths[row] for row in rows), self.size)
 
@@ -57,7 +57,7 @@ class ImageFiles:
         Returns
         -------
         array of shape (n_rows, height, width, 3)
-            Bytes.
+            Pixels as bytes.
 
         Raises
         ------
@@ -85,9 +85,9 @@ class Images:
     Parameters
     ----------
     images : array of shape (n_rows, height, width, channels), or ImageFiles
-        Bytes, or files that are decoded when needed.
+        Pixels as bytes, or files.
     y : array of shape (n_rows,)
-        Right labels, as indices into `classes`.
+        True labels, as indices into `classes`.
     classes : array of shape (n_classes,)
         Names of the classes.
 
@@ -128,7 +128,7 @@ class Images:
         return Images(self.images.select_rows(numbers), self.y[rows], self.classes)
 
     def batches(self, rows: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images in batches; files are decoded one batch at a time.
+        """Yield the images in batches. Files are decoded one batch at a time.
 
         Parameters
         ----------
@@ -147,14 +147,15 @@ class Images:
 
     def __repr__(self) -> str:
         if isinstance(self.images, np.ndarray):
-            form = f"of {self.images.shape[1]} × {self.images.shape[2]}"
+            description = f"of {self.images.shape[1]} × {self.images.shape[2]}"
         else:
             size = self.images.size
-            form = "in files" + (f", read as {size} × {size}" if size else "")
-        return f"Images({len(self):,} {form}, {len(self.classes)} classes)"
+            description = "in files" + (f", read as {size} × {size}" if size else "")
+        return f"Images({len(self):,} {description}, {len(self.classes)} classes)"
 
 
 def _pillow() -> ModuleType:
+    """Import Pillow, which may not be installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -165,10 +166,11 @@ def _pillow() -> ModuleType:
 
 
 def _decode(pillow: ModuleType, path: Path, size: int | None) -> NDArray[np.uint8]:
+    """Decode a file to RGB, and resize and crop it if a size is given."""
     try:
         with pillow.open(path) as file:
             image = file.convert("RGB")
-    # The type of Pillow's error depends on the format and on the damage.
+    # The type of Pillow's error depends on the format and on where the file is damaged.
     except Exception as error:
         raise ValueError(f"{path} is not a readable image: {error}") from error
     if size is not None:

@@ -1,4 +1,4 @@
-"""Features of images: the outputs of a layer of a network."""
+"""Features of images: the outputs of a network or of one of its layers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from torch import Tensor, nn
 
 from shortlist._utils.progress import Show, track
 from shortlist._utils.validation import check_choice, check_count
-from shortlist.datasets.images.batches import image_batches, image_count, resize
+from shortlist.datasets.images.batches import image_batches, image_count
+from shortlist.datasets.images.preprocessing import make_preprocessing
 from shortlist.learning.settings import resolve_device
 
 Call: TypeAlias = Callable[[Tensor], object]
 Pool: TypeAlias = Literal["cls", "mean"] | Callable[[Tensor], Tensor]
 
 OUTPUTS = ("image_embeds", "pooler_output", "last_hidden_state", "logits")
-"""Names of a model's outputs, in order of preference."""
+"""Names under which a model can return its outputs, in order of preference."""
 
 
 def extract_features(
@@ -41,36 +42,38 @@ def extract_features(
 ) -> NDArray[np.floating]:
     """Compute features of images: the outputs of a network or of one of its layers.
 
-    The model runs in evaluation mode and without gradients. Afterwards its mode and its device are
-    restored, and the hook is removed, also after an error.
+    The model runs in evaluation mode and without gradients. Its mode and its device are restored
+    afterwards, also after an error.
 
     Parameters
     ----------
     model : nn.Module or callable
         The network, or one of its methods, such as `clip.encode_image`.
     images : array, tensor, Images, Dataset, DataLoader or iterable
-        Bytes (rows, height, width, channels), or floats (rows, channels, height, width). In rows
-        that are pairs (image, label) the label is ignored. A DataLoader determines the batches.
+        Bytes (rows, height, width, channels) or floats (rows, channels, height, width). If rows are
+        pairs (image, label), labels are ignored. The batches of a DataLoader are not changed.
     layer : str, optional
         Name of a layer, as in `model.named_modules()`. If the layer runs several times, its last
-        output is used. By default the output of the model.
+        output is used. By default the output of the model is used.
     batch_size : int, default=256
         Number of images in a batch.
     device : str, default="auto"
-        Device to run on. "auto" is the GPU if there is one, and otherwise the model's device.
+        Device to run on. "auto" is the GPU if there is one, or else the model's device.
     transform : callable, optional
-        Function from a batch, a tensor (rows, channels, height, width) of bytes or floats, to the
-        input of the model, such as a torchvision transform. By default bytes become floats in
-        [0, 1], and `size`, `mean` and `std` apply.
-    mean, std : sequence of float, optional
-        Values to subtract and to divide by, for each channel.
+        Function from a batch to the input of the model, such as a torchvision transform. The batch
+        is a tensor (rows, channels, height, width) of bytes or floats. By default, bytes become
+        floats in [0, 1], and `size`, `mean` and `std` are applied.
+    mean : sequence of float, optional
+        Value to subtract from each channel.
+    std : sequence of float, optional
+        Value to divide each channel by.
     size : int, optional
         Resize the shorter side to this many pixels and crop the centre square.
     pool : {"cls", "mean"} or callable, default="cls"
-        How an output (rows, tokens, features) becomes (rows, features): by the first token, or by
-        the mean of all tokens. An output (rows, channels, height, width) is averaged over height
-        and width. A function is given the output itself, such as `lambda x: x.mean((1, 2))` for
-        channels that are last, as in Swin.
+        How to reduce an output (rows, tokens, features) to (rows, features): take the first token,
+        or the mean of all tokens. An output (rows, channels, height, width) is averaged over height
+        and width. A function receives the output itself: `lambda x: x.mean((1, 2))` averages an
+        output whose channels are last, as in Swin.
     dtype : {"float32", "float16"}, default="float32"
         Type of the result.
     progress : bool or "auto", default="auto"
@@ -84,7 +87,7 @@ def extract_features(
     Raises
     ------
     ValueError
-        If there are no images, the layer does not exist or does not run, or features are not
+        If there are no images, the layer does not exist or does not run, or a feature is not
         finite.
 
     Examples
@@ -93,7 +96,7 @@ def extract_features(
     >>> images = np.zeros((5, 16, 16, 3), np.uint8)
     >>> extract_features(net, images).shape
     (5, 10)
-    >>> extract_features(net, images, "1").shape       # averaged over height and width
+    >>> extract_features(net, images, "1").shape  # The output is averaged over height and width.
     (5, 8)
     """
     check_count(batch_size, "batch_size")
@@ -101,7 +104,7 @@ def extract_features(
         check_choice(pool, "pool", ["cls", "mean"])
     check_choice(dtype, "dtype", ["float32", "float16"])
     network = _module_of(model)
-    preprocess = _preprocessing(transform, mean, std, size)
+    preprocess = make_preprocessing(transform, mean, std, size)
     rows = image_count(images)
     if rows == 0:
         raise ValueError("there are no images")
@@ -115,7 +118,7 @@ def extract_features(
         track("features", total, progress if total else False) as step,
     ):
         for batch in image_batches(images, batch_size):
-            # A copy, because the transform or the first layer may write into its input.
+            # The batch is copied, because a transform or a layer may write into its input.
             x = preprocess(batch.to(target, copy=True))
             if x.is_floating_point() and float_type is not None:
                 x = x.to(float_type)
@@ -132,7 +135,7 @@ def extract_features(
 
 
 def _module_of(model: object) -> nn.Module | None:
-    """Return the module itself, or the module of a method; None for a function."""
+    """Return the model if it is a module, or the module of a method; None for a function."""
     if isinstance(model, nn.Module):
         return model
     if not callable(model):
@@ -145,19 +148,22 @@ def _module_of(model: object) -> nn.Module | None:
 def _evaluation_mode(
     network: nn.Module | None, device: str | torch.device
 ) -> Iterator[tuple[torch.device, torch.dtype | None]]:
-    """Put the network in evaluation mode on a device, and restore both; yield device and dtype."""
+    """Put the network in evaluation mode on a device, and restore both afterwards.
+
+    Yield the device, and the dtype of the network's floats.
+    """
     tensors = [] if network is None else [*network.parameters(), *network.buffers()]
     devices = {tensor.device for tensor in tensors}
     float_types = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
     home = tensors[0].device if tensors else torch.device("cpu")
-    if len(devices) > 1:  # A model on several devices stays there.
+    if len(devices) > 1:  # A model that is on several devices is not moved.
         target = home
     elif device == "auto":
         use_gpu = home.type == "cpu" and network is not None and torch.cuda.is_available()
         target = torch.device("cuda") if use_gpu else home
     else:
         target = resolve_device(device, torch.empty(0))
-    if target.type == "meta":  # Moving there and back would lose the weights.
+    if target.type == "meta":  # Tensors on this device have no values, so weights would be lost.
         raise ValueError('device "meta" computes nothing; use "auto", "cpu" or "cuda"')
     if network is None:
         yield target, None
@@ -172,7 +178,8 @@ def _evaluation_mode(
     finally:
         if moves:
             network.to(home)
-        for module, training in modes:  # Each on its own: layers of one network can differ.
+        # Modules can differ in mode, for example if some layers are frozen.
+        for module, training in modes:
             module.training = training
 
 
@@ -180,7 +187,7 @@ def _evaluation_mode(
 def _record_outputs(
     network: nn.Module | None, layer: str | None, pool: Pool
 ) -> Iterator[list[Tensor | ValueError]]:
-    """Yield a list to which the pooled outputs of a layer are appended."""
+    """Yield a list, to which a hook appends the pooled outputs of a layer."""
     outputs: list[Tensor | ValueError] = []
     if layer is None:
         yield outputs
@@ -189,10 +196,11 @@ def _record_outputs(
         raise ValueError(f"layer = {layer!r} needs an nn.Module; the model is a plain function")
 
     def record(module: nn.Module, inputs: object, output: object) -> None:
-        # Copied, because a later layer may write into the same memory: ReLU(inplace=True).
+        # The output is copied, because a later layer may overwrite it: ReLU(inplace=True).
         try:
             outputs.append(_pool(output, pool).clone())
-        except ValueError as error:  # Raised only if this is the layer's last call.
+        # If the layer runs again, only its last output matters, so the error is not raised here.
+        except ValueError as error:
             outputs.append(error)
 
     handle = _find_layer(network, layer).register_forward_hook(record)
@@ -203,19 +211,21 @@ def _record_outputs(
 
 
 def _find_layer(network: nn.Module, name: str) -> nn.Module:
+    """Return a layer by name; raise and suggest similar names if there is none."""
     layers: dict[str, nn.Module] = {k: module for k, module in network.named_modules() if k}
     if name not in layers:
-        near = get_close_matches(str(name), layers, n=3, cutoff=0.5)
-        ends = [key for key in layers if key.endswith(f".{name}")][:3]
-        advice = ", ".join(map(repr, dict.fromkeys([*ends, *near])))
+        similar = get_close_matches(str(name), layers, n=3, cutoff=0.5)
+        with_suffix = [key for key in layers if key.endswith(f".{name}")][:3]
+        suggestions = ", ".join(map(repr, dict.fromkeys([*with_suffix, *similar])))
         raise ValueError(
             f"{type(network).__name__} has no layer {name!r} among its {len(layers)}; "
-            + (f"did you mean {advice}?" if advice else "see model.named_modules()")
+            + (f"did you mean {suggestions}?" if suggestions else "see model.named_modules()")
         )
     return layers[name]
 
 
 def _last_output(outputs: list[Tensor | ValueError], layer: str) -> Tensor:
+    """Return the output of the layer's last run; raise if it did not run or cannot be pooled."""
     if not outputs:
         raise ValueError(f"the model ran without its layer {layer!r}; name one that it runs")
     last = outputs[-1]
@@ -245,7 +255,7 @@ def _pool(output: object, pool: Pool) -> Tensor:
 
 
 def _tensor_in(output: object) -> Tensor:
-    """Return the first tensor of an output, which may be a tuple, a mapping or an object."""
+    """Return the preferred tensor of an output, which can be a tuple, a mapping or an object."""
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping):
@@ -262,6 +272,7 @@ def _tensor_in(output: object) -> Tensor:
 
 
 def _check_rows(features: Tensor, rows: int, layer: str | None) -> None:
+    """Raise unless there is one row of features for each image."""
     if len(features) != rows:
         raise ValueError(
             f"{'the model' if layer is None else f'layer {layer!r}'} returned {len(features)} rows "
@@ -270,7 +281,10 @@ def _check_rows(features: Tensor, rows: int, layer: str | None) -> None:
 
 
 def _as_array(features: Tensor, dtype: str, first: int) -> NDArray[np.floating]:
-    """Return finite features; `first` is the number of the batch's first image."""
+    """Return features as an array; raise with the number of the image if they are not finite.
+
+    `first` is the number of the first image in the batch.
+    """
     plain = features.to(device="cpu", dtype=torch.float32)
     if not bool(torch.isfinite(plain).all()):
         at = int((~torch.isfinite(plain)).any(dim=1).nonzero()[0])
@@ -290,7 +304,7 @@ def _as_array(features: Tensor, dtype: str, first: int) -> NDArray[np.floating]:
 
 
 def _concatenate(blocks: list[NDArray[np.floating]]) -> NDArray[np.floating]:
-    """Move blocks into one array. The list is emptied, so that memory is not needed twice."""
+    """Move blocks into one array. Blocks are removed from the list, which frees their memory."""
     whole = np.empty((sum(map(len, blocks)), blocks[0].shape[1]), dtype=blocks[0].dtype)
     end = len(whole)
     while blocks:
@@ -298,42 +312,3 @@ def _concatenate(blocks: list[NDArray[np.floating]]) -> NDArray[np.floating]:
         whole[end - len(block) : end] = block
         end -= len(block)
     return whole
-
-
-def _preprocessing(
-    transform: Callable[[Tensor], Tensor] | None,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    size: int | None,
-) -> Callable[[Tensor], Tensor]:
-    """Return the function from a batch of images to the input of the model."""
-    if transform is not None:
-        options = {"mean": mean, "std": std, "size": size}
-        others = [name for name, value in options.items() if value is not None]
-        if others:
-            raise ValueError(
-                f"transform does all of the preprocessing; leave out {' and '.join(others)}"
-            )
-        return transform
-    if size is not None:
-        check_count(size, "size")
-    if std is not None and not all(value > 0 for value in std):
-        raise ValueError(f"std must be positive; got {list(std)}")
-
-    def preprocess(batch: Tensor) -> Tensor:
-        x = batch.to(torch.float32) / 255 if batch.dtype == torch.uint8 else batch
-        if size is not None:
-            x = resize(x, size)
-        if mean is not None:
-            x = x - _by_channel(mean, "mean", x)
-        if std is not None:
-            x = x / _by_channel(std, "std", x)
-        return x
-
-    return preprocess
-
-
-def _by_channel(values: Sequence[float], name: str, x: Tensor) -> Tensor:
-    if len(values) not in (1, x.shape[1]):
-        raise ValueError(f"{name} has {len(values)} values, but the images {x.shape[1]} channels")
-    return torch.tensor(list(values), dtype=x.dtype, device=x.device)[:, None, None]

@@ -1,4 +1,4 @@
-"""Build a feature file from an archive of images and a network."""
+"""Feature files from an archive of images and a network."""
 
 from __future__ import annotations
 
@@ -21,12 +21,44 @@ from shortlist.datasets.samples import FeatureFile, Samples
 
 FORMATS = ("cifar10", "cifar100", "svhn", "folder")
 TEST_SHARE = 0.2
-"""Share of the images for testing, where there are no test images."""
+"""Fraction of the images to use for testing if there are no test images."""
 
 
 @dataclass(frozen=True)
 class FeatureBuilder:
-    """The options of `shortlist features`; see its help."""
+    """Builds a feature file. The parameters are the options of `shortlist features`.
+
+    Parameters
+    ----------
+    images : Path
+        An archive or a folder of images.
+    output : Path
+        The feature file to write.
+    model : str
+        Name of the network, as for :func:`build_network`.
+    layer : str, optional
+        Name of a layer. By default the output of the network is used.
+    image_format : str, default="auto"
+        One of `FORMATS`, or "auto" to determine the format from the names of the files.
+    weights : Path, optional
+        File of weights.
+    select_share : float, default=0.4
+        Fraction of the training images to use for the split `select`.
+    size : int, optional
+        Size of the images in pixels. By default the published size, if there is one.
+    mean : tuple of float, optional
+        Value to subtract from each channel. By default the published value, if there is one.
+    std : tuple of float, optional
+        Value to divide each channel by. By default the published value, if there is one.
+    batch_size : int, default=256
+        Number of images in a batch.
+    device : str, default="auto"
+        Device to run on.
+    seed : int, default=0
+        Seed of the split.
+    force : bool, default=False
+        Whether to replace an existing file.
+    """
 
     images: Path
     output: Path
@@ -85,7 +117,7 @@ class FeatureBuilder:
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of an archive or a folder, by the names of the files."""
+    """Return the format of an archive or a folder, which its files are named after."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder at {str(path)!r}")
     if path.is_file():
@@ -104,8 +136,8 @@ def detect_format(path: Path) -> str:
     image_format = next((name for name, matched in matches.items() if matched), None)
     if image_format is None:
         raise ValueError(
-            f"{path} looks like none of {', '.join(FORMATS)}; say which with --format, or give "
-            "a folder with one folder for each class"
+            f"{path} is not recognized as one of {', '.join(FORMATS)}; set --format, or give a "
+            "folder with one folder for each class"
         )
     return image_format
 
@@ -113,7 +145,10 @@ def detect_format(path: Path) -> str:
 def read_images(
     path: Path, image_format: str, size: int | None = None
 ) -> tuple[Images, Images | None]:
-    """Return the training images, and the test images if there are any."""
+    """Return the training images, and the test images or None if there are none.
+
+    The images of a folder are resized to `size`.
+    """
     check_choice(image_format, "format", list(FORMATS))
     if image_format == "cifar10":
         return read_cifar10(path), read_cifar10(path, "test")
@@ -142,9 +177,28 @@ def split_features(
 ) -> FeatureFile:
     """Extract the features of all images, and split them into `fit`, `select` and `test`.
 
-    `select` is a random share of the training images. Without test images, a fifth of the training
-    images is used for `test`.
+    Parameters
+    ----------
+    extract : callable
+        Function from images to features.
+    train : Images
+        Training images.
+    test : Images or None
+        Test images. Without them, a fifth of the training images is used for the split `test`.
+    select_share : float, default=0.4
+        Fraction of the training images to use for the split `select`. They are drawn at random.
+    seed : int, default=0
+        Seed of the split.
+    name : str, default=""
+        Name of the data set.
 
+    Returns
+    -------
+    FeatureFile
+        The three splits.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> data = Images(np.zeros((100, 8, 8, 3), np.uint8), np.arange(100) % 5, np.arange(5))
     >>> file = split_features(lambda images: np.zeros((len(images), 7)), data, None)
@@ -162,9 +216,10 @@ def split_features(
         )
     samples = Samples(extract(train), train.y, train.classes)
     fit, select, *rest = samples.split(n_fit, n_select, seed=seed)
-    last = rest[0] if test is None else Samples(extract(test), test.y, train.classes)
-    return FeatureFile(fit, select, last, name)
+    test_samples = rest[0] if test is None else Samples(extract(test), test.y, train.classes)
+    return FeatureFile(fit, select, test_samples, name)
 
 
 def _has_member(path: Path, folder: str, member: str) -> bool:
+    """Return whether a path has a file, either itself or in a folder."""
     return (path / folder / member).is_file() or (path / member).is_file()

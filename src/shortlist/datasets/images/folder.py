@@ -25,18 +25,19 @@ def read_image_folder(
 ) -> Images:
     """Read a folder that contains one folder of images for each class.
 
-    Classes and files are sorted by name. A class has all images below its folder, at any depth.
-    Images are decoded when needed, by Pillow: `pip install 'shortlist[images]'`.
+    Classes and files are sorted by name. A class has all images in its folder, at any depth.
+    Pillow decodes the images when they are used: `pip install 'shortlist[images]'`.
 
     Parameters
     ----------
     path : path
-        The folder. Its folders are named after the classes.
+        The folder. The names of the folders in it are the classes.
     size : int, optional
         Resize the shorter side to this many pixels and crop the centre square. Required if images
         differ in size.
     classes : sequence of str, optional
-        Classes of another split, so that labels agree. A folder may then be missing.
+        Classes of another split, so that both splits have the same labels. A class may then have
+        no folder.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def read_image_folder(
     FileNotFoundError
         If there is no such folder.
     ValueError
-        If there is no folder in it, a folder has no images, or a class is unknown.
+        If the folder has no folders, one of them has no images, or a class is unknown.
 
     Examples
     --------
@@ -80,17 +81,18 @@ def read_image_folder(
     paths: list[Path] = []
     y: list[int] = []
     for name in present:
-        files = sorted(_images_below(folder / name))
+        files = sorted(_image_files(folder / name))
         if not files:
             raise ValueError(
-                f"{folder / name} has no images, which are files ending in {', '.join(EXTENSIONS)}"
+                f"{folder / name} has no images (files ending in {', '.join(EXTENSIONS)})"
             )
         paths += files
         y += [names.index(name)] * len(files)
     return Images(ImageFiles(tuple(paths), size), np.array(y, dtype=np.int64), np.array(names))
 
 
-def _images_below(folder: Path) -> list[Path]:
+def _image_files(folder: Path) -> list[Path]:
+    """Return the image files in a folder, at any depth."""
     return [
         file
         for file in folder.rglob("*")

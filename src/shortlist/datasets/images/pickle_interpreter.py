@@ -1,9 +1,10 @@
 """An interpreter for pickles of plain data, with work bounded by the length of the pickle.
 
-Python's own interpreter executes everything in a pickle, and a pickle of 200 bytes can take years:
-if each of thirty tuples contains the one before it twice, hashing the last one visits a billion
-paths. Here the time of every operation is proportional to its own bytes, the copies that functions
-make are counted, and only numbers and strings can be keys, so that nothing nested is hashed.
+Python's own interpreter executes everything in a pickle, and a pickle of 200 bytes can take years.
+For example, if each of thirty tuples contains the previous one twice, hashing the last one visits a
+billion paths. In this interpreter, the time of every operation is proportional to its own bytes,
+the copies that functions make are counted, and only numbers and strings can be keys, so that no
+nested value is hashed.
 """
 
 from __future__ import annotations
@@ -13,27 +14,33 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 MAX_BITS = 1024
-"""Longer integers are refused: Python's arithmetic on them is slower than linear."""
+"""Maximum length of an integer. Arithmetic on longer integers takes more than linear time."""
 MAX_KEY_BITS = 60
-"""Longer integer keys are refused: they could be chosen to collide."""
+"""Maximum length of an integer key. Longer ones could be chosen to have equal hashes."""
 BASE_BUDGET = 1000
-"""Work that is allowed to a pickle of any length."""
+"""Work that is allowed for a pickle of any length."""
 
-Call: TypeAlias = "Callable[[str, str], Callable[..., object]]"
+FindFunction: TypeAlias = "Callable[[str, str], Callable[..., object]]"
 
 
 class UnsafePickleError(ValueError):
-    """Raised for a pickle that contains anything but plain data."""
+    """Raised for a pickle that contains more than plain data."""
 
 
 class Budget:
-    """The number of items or bytes that the functions of a pickle may still copy."""
+    """The number of items and bytes that the functions in a pickle may still copy.
+
+    Parameters
+    ----------
+    length : int
+        Length of the pickle in bytes.
+    """
 
     def __init__(self, length: int) -> None:
         self.left = length + BASE_BUDGET
 
     def spend(self, amount: int) -> None:
-        """Subtract an amount of work; raise if less is left."""
+        """Subtract an amount of work; raise if too little is left."""
         self.left -= amount
         if self.left < 0:
             raise UnsafePickleError(
@@ -42,7 +49,10 @@ class Budget:
 
 
 def check_key(value: object) -> object:
-    """Raise unless the value is a number, a string or None: nested values are slow to hash."""
+    """Return a key of a dictionary; raise unless it is a number, a string or None.
+
+    Hashing a nested value can take exponential time.
+    """
     if not isinstance(value, str | bytes | int | float | None):
         raise UnsafePickleError(
             f"it has a key of type {type(value).__name__}, which plain data never does"
@@ -59,13 +69,13 @@ class PickleInterpreter:
     ----------
     content : bytes
         The pickle.
-    find : function
-        Return the function for a name in a module, or raise `UnsafePickleError`.
+    find_function : callable
+        Function that returns the function of a module by name, or raises `UnsafePickleError`.
     """
 
-    def __init__(self, content: bytes, find: Call) -> None:
+    def __init__(self, content: bytes, find_function: FindFunction) -> None:
         self.content = content
-        self.find = find
+        self.find_function = find_function
         self.stack: list[object] = []
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
@@ -94,7 +104,7 @@ class PickleInterpreter:
         if int(str(length)) > len(self.content):
             raise ValueError("it is shorter than its frame")
 
-    # The stack
+    # Operations on the stack and the memo
 
     def _pop(self) -> object:
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
@@ -109,12 +119,12 @@ class PickleInterpreter:
 
     def _put(self, name: str, argument: object, position: int) -> None:
         number = len(self.memo) if name == "MEMOIZE" else int(str(argument))
-        # Numbers above the position would only serve to take up memory.
+        # Each stored object takes an operation, so numbers need not be larger than the position.
         if not 0 <= number <= position:
-            raise UnsafePickleError(f"it numbers an object {number}, but is not so long")
+            raise UnsafePickleError(f"it numbers an object {number}, above its own length")
         self.memo[number] = self.stack[-1]
 
-    # Containers
+    # Operations on containers
 
     def _set_items(self, items: list[object]) -> None:
         target = self.stack[-1]
@@ -134,17 +144,17 @@ class PickleInterpreter:
             raise UnsafePickleError(f"it adds to a {type(target).__name__}")
         target.update(map(check_key, items))
 
-    # Functions
+    # Operations that name and call functions
 
     def _name(self, argument: object) -> None:
         module, _, name = str(argument).partition(" ")
-        self.stack.append(self.find(module, name))
+        self.stack.append(self.find_function(module, name))
 
     def _stack_name(self) -> None:
         name, module = self._pop(), self._pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise UnsafePickleError(f"it names a function by a {type(name).__name__}")
-        self.stack.append(self.find(module, name))
+        self.stack.append(self.find_function(module, name))
 
     def _call(self, function: object, arguments: object) -> None:
         if not callable(function) or not isinstance(arguments, tuple):
@@ -183,12 +193,14 @@ class PickleInterpreter:
 
 
 def _pairs(items: list[object]) -> Iterable[tuple[object, object]]:
+    """Return the pairs of key and value in a list that alternates both."""
     if len(items) % 2:
         raise ValueError("it has a key without a value")
     return zip(map(check_key, items[::2]), items[1::2], strict=True)
 
 
 def _integer(argument: object) -> int:
+    """Return an integer; raise if it is too long."""
     assert isinstance(argument, int)
     if argument.bit_length() > MAX_BITS:
         raise UnsafePickleError(f"it holds a number of {argument.bit_length():,} bits")
@@ -196,12 +208,12 @@ def _integer(argument: object) -> int:
 
 
 def _old_string(argument: object) -> bytes:
-    """Return a string of Python 2, which `pickletools` decodes, as bytes."""
+    """Return a string of Python 2 as bytes; `pickletools` has decoded it."""
     return str(argument).encode("latin1")
 
 
 def short(value: object) -> str:
-    """Return a short text: of numbers and strings the value, of other values the type."""
+    """Return a short text for an error message: the value of a number or string, or the type."""
     if isinstance(value, str | bytes | float | bool | None):
         return ascii(value[:60] if isinstance(value, str | bytes) else value)[:60]
     if isinstance(value, int) and value.bit_length() <= MAX_BITS:
@@ -228,6 +240,8 @@ _FETCH = ("GET", "BINGET", "LONG_BINGET")
 
 
 def _tuple_of(count: int) -> Callable[[PickleInterpreter, object], None]:
+    """Return the operation that replaces the last values on the stack by a tuple."""
+
     def step(interpreter: PickleInterpreter, _: object) -> None:
         items = [interpreter._pop() for _ in range(count)]
         interpreter.stack.append(tuple(reversed(items)))

@@ -1,4 +1,4 @@
-"""SVHN (street view house numbers), from the authors' MATLAB files."""
+"""SVHN (street view house numbers), read from the authors' MATLAB files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def read_svhn(path: str | os.PathLike[str], split: SvhnSplit = "train") -> Image
     Parameters
     ----------
     path : path
-        A folder with `train_32x32.mat`, `test_32x32.mat`, `extra_32x32.mat`, or one .mat file.
+        A folder with the files `train_32x32.mat`, `test_32x32.mat` or `extra_32x32.mat`, or one
+        such file.
     split : {"train", "test", "extra"}, default="train"
-        The file of the folder to read. Ignored if `path` is a file.
+        Which file of the folder to read. Ignored if `path` is a file.
 
     Returns
     -------
@@ -36,7 +37,7 @@ def read_svhn(path: str | os.PathLike[str], split: SvhnSplit = "train") -> Image
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is damaged, or is not one of SVHN's.
+        If the file is damaged, or is not a file of SVHN.
 
     Examples
     --------
@@ -59,15 +60,16 @@ def read_svhn(path: str | os.PathLike[str], split: SvhnSplit = "train") -> Image
 
 
 def _read(file: Path) -> Images:
+    """Read one file."""
     from scipy.io import loadmat
 
     try:
         arrays = loadmat(file, variable_names=["X", "y"])
     except NotImplementedError as error:
         raise ValueError(
-            f"{file.name} is a MATLAB 7.3 file; the files of SVHN have version 5"
+            f"{file.name} is a MATLAB 7.3 file, but the files of SVHN have version 5"
         ) from error
-    # The type of scipy's error depends on where a file is damaged.
+    # The type of SciPy's error depends on where a file is damaged.
     except Exception as error:
         raise ValueError(f"{file.name} is not a readable .mat file: {error}") from error
     missing = [name for name in ("X", "y") if name not in arrays]

@@ -1,8 +1,9 @@
-"""Read pickles of plain data without executing them.
+"""A reader for pickles of plain data that executes nothing in them.
 
-The CIFAR archives are pickles, and a pickle is a program that calls functions by name. Here it can
-call only the functions in the archives, each of which is replaced by a stand-in that creates
-numbers, bytes and containers. The arguments of NumPy's functions are checked first.
+The CIFAR archives contain pickles, and a pickle is a program that calls functions by name. A pickle
+that is read here can call only the functions that occur in those archives. Each of these is
+replaced by a function of this module, which checks its arguments and creates numbers, bytes and
+containers.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from shortlist.datasets.images.pickle_interpreter import (
 )
 
 MAX_DEPTH = 50
-"""Containers that are nested deeper are refused."""
+"""Maximum depth of nested containers."""
 MAX_EXPANSION = 32
-"""Maximum length of the value, with repeated parts counted each time, per byte of the pickle."""
+"""Maximum length of the value per byte of the pickle. Repeated parts count each time."""
 MAX_AXES = 32
 
 
@@ -44,12 +45,12 @@ def read_plain_pickle(content: bytes) -> object:
     Returns
     -------
     object
-        Its value, nested at most 50 deep, and at most 32 times as long as the pickle.
+        The value. It is nested at most 50 deep, and is at most 32 times as long as the pickle.
 
     Raises
     ------
     UnsafePickleError
-        If the pickle contains anything else, or takes more time or memory than its length allows.
+        If the pickle contains other values, or takes more time or memory than its length allows.
     ValueError
         If the pickle is damaged.
 
@@ -64,15 +65,15 @@ def read_plain_pickle(content: bytes) -> object:
     """
     budget = Budget(len(content))
 
-    def find(module: str, name: str) -> _StandIn:
+    def find_function(module: str, name: str) -> _BudgetedFunction:
         function = _FUNCTIONS.get((module, name))
         if function is None:
             full_name = ascii(f"{module}.{name}"[:100])
             raise UnsafePickleError(f"it names {full_name}, which plain data never does")
-        return _StandIn(function, budget)
+        return _BudgetedFunction(function, budget)
 
     try:
-        value = PickleInterpreter(content, find).run()
+        value = PickleInterpreter(content, find_function).run()
         return _Resolver(MAX_EXPANSION * len(content) + BASE_BUDGET).resolve(value)
     except UnsafePickleError:
         raise
@@ -81,8 +82,8 @@ def read_plain_pickle(content: bytes) -> object:
         raise ValueError(f"it is not a readable pickle: {_line(error)}") from error
 
 
-class _StandIn:
-    """A function that a pickle can call but not change."""
+class _BudgetedFunction:
+    """A function that a pickle can call but not change. Its work is counted."""
 
     __slots__ = ("_budget", "_function")
 
@@ -90,7 +91,7 @@ class _StandIn:
         self._function, self._budget = function, budget
 
     def __call__(self, *args: object) -> object:
-        # A function can copy its arguments, so its cost is their length.
+        # A function can copy its arguments, so their length is the cost of the call.
         self._budget.spend(1 + sum(len(a) for a in args if isinstance(a, Sized)))
         return self._function(*args)
 
@@ -98,8 +99,8 @@ class _StandIn:
         raise UnsafePickleError("it gives a state to a function")
 
 
-class _Type:
-    """Placeholder of a dtype while a pickle is read. Only plain numbers are allowed."""
+class _TypePlaceholder:
+    """Stands for a dtype while a pickle is read. Only types of numbers are allowed."""
 
     __slots__ = ("dtype",)
 
@@ -118,8 +119,8 @@ class _Type:
         self.dtype = np.dtype(order + self.dtype.str[1:])
 
 
-class _Array:
-    """Placeholder of an array while a pickle is read."""
+class _ArrayPlaceholder:
+    """Stands for an array while a pickle is read."""
 
     __slots__ = ("value",)
 
@@ -134,7 +135,8 @@ class _Array:
 
 
 def _as_array(raw: object, dtype: object, shape: object, order: object) -> NDArray[np.generic]:
-    if not isinstance(dtype, _Type) or not isinstance(raw, bytes | bytearray):
+    """Return an array of numbers; raise unless its bytes match its type and shape."""
+    if not isinstance(dtype, _TypePlaceholder) or not isinstance(raw, bytes | bytearray):
         raise UnsafePickleError(
             f"it holds an array of {type(raw).__name__}; only plain numbers are read"
         )
@@ -150,29 +152,32 @@ def _as_array(raw: object, dtype: object, shape: object, order: object) -> NDArr
     return flat.reshape(shape, order="F" if _text(order) == "F" else "C")
 
 
-def _from_buffer(raw: object, dtype: object, shape: object, order: object) -> _Array:
-    array = _Array()
+def _from_buffer(raw: object, dtype: object, shape: object, order: object) -> _ArrayPlaceholder:
+    """Return an array, in place of `numpy.core.numeric._frombuffer`."""
+    array = _ArrayPlaceholder()
     array.value = _as_array(raw, dtype, shape, order)
     return array
 
 
 def _scalar(dtype: object, raw: object) -> object:
+    """Return a number, in place of `numpy.core.multiarray.scalar`."""
     return _as_array(raw, dtype, (), "C").item()
 
 
 def _encode(text: object, encoding: object) -> bytes:
-    """Return bytes, which Python 3 writes as an encoded text in pickles of protocol 2."""
+    """Return bytes. In pickles of protocol 2, Python 3 writes bytes as encoded text."""
     if not isinstance(text, str) or _text(encoding) not in ("latin1", "latin-1"):
         raise UnsafePickleError(f"it encodes {short(text)} as {short(encoding)}")
     return text.encode("latin1")
 
 
 def _empty_bytes() -> bytes:
-    """Return empty bytes, which Python 3 writes as a call in pickles of protocol 2."""
+    """Return empty bytes. In pickles of protocol 2, Python 3 writes them as a call."""
     return b""
 
 
 def _dictionary(pairs: object = ()) -> dict[object, object]:
+    """Return a dictionary, in place of `dict`."""
     if isinstance(pairs, dict):
         return dict(pairs)
     if not isinstance(pairs, list | tuple) or not all(
@@ -183,6 +188,7 @@ def _dictionary(pairs: object = ()) -> dict[object, object]:
 
 
 def _set(items: object = ()) -> set[object]:
+    """Return a set, in place of `set`."""
     if not isinstance(items, list | tuple | set | frozenset):
         raise UnsafePickleError(f"it makes a set of a {type(items).__name__}")
     return set(map(check_key, items))
@@ -198,14 +204,14 @@ def _ndarray(*args: object) -> NoReturn:
 
 _FUNCTIONS: dict[tuple[str, str], Callable[..., object]] = {
     ("numpy", "ndarray"): _ndarray,
-    ("numpy", "dtype"): _Type,
+    ("numpy", "dtype"): _TypePlaceholder,
     ("_codecs", "encode"): _encode,
 }
-for _core in ("numpy.core", "numpy._core"):  # Before and since NumPy 2.
-    _FUNCTIONS[(f"{_core}.multiarray", "_reconstruct")] = _Array
+for _core in ("numpy.core", "numpy._core"):  # NumPy 2 renamed the module.
+    _FUNCTIONS[(f"{_core}.multiarray", "_reconstruct")] = _ArrayPlaceholder
     _FUNCTIONS[(f"{_core}.multiarray", "scalar")] = _scalar
     _FUNCTIONS[(f"{_core}.numeric", "_frombuffer")] = _from_buffer
-for _builtins in ("builtins", "__builtin__"):  # The names of Python 3 and of Python 2.
+for _builtins in ("builtins", "__builtin__"):  # The names in Python 3 and in Python 2.
     _FUNCTIONS[(_builtins, "bytes")] = _empty_bytes
     _FUNCTIONS[(_builtins, "list")] = list
     _FUNCTIONS[(_builtins, "tuple")] = tuple
@@ -215,10 +221,10 @@ for _builtins in ("builtins", "__builtin__"):  # The names of Python 3 and of Py
 
 
 class _Resolver:
-    """Replaces placeholders by arrays, and refuses values that are too long when printed.
+    """Replaces placeholders by arrays, and refuses values that are too long.
 
-    A part that occurs many times is visited once, but its length is counted each time: the time to
-    compare or print the value later is proportional to that sum.
+    A part that occurs many times is visited once, but its length is counted each time, because the
+    time to compare or print the value is proportional to that sum.
     """
 
     def __init__(self, max_length: int) -> None:
@@ -231,9 +237,9 @@ class _Resolver:
 
     def _resolve(self, value: object, depth: int) -> tuple[object, int]:
         """Return the value and its length."""
-        if isinstance(value, _StandIn | _Type):
+        if isinstance(value, _BudgetedFunction | _TypePlaceholder):
             raise UnsafePickleError("it holds a function or a type, which plain data never does")
-        if isinstance(value, _Array):
+        if isinstance(value, _ArrayPlaceholder):
             if value.value is None:
                 raise UnsafePickleError("it names an array, but holds none")
             return value.value, value.value.nbytes
@@ -246,7 +252,7 @@ class _Resolver:
                 f"it is nested more than {MAX_DEPTH} deep, which plain data never is"
             )
         if id(value) not in self.resolved:
-            self.resolved[id(value)] = None  # Until all of its items are resolved.
+            self.resolved[id(value)] = None  # This marks a container whose items are in progress.
             self.resolved[id(value)] = self._resolve_container(value, depth + 1)
         result = self.resolved[id(value)]
         if result is None:
@@ -258,7 +264,7 @@ class _Resolver:
     ) -> tuple[object, int]:
         items = list(value.values() if isinstance(value, dict) else value)
         length, resolved = 1, []
-        if isinstance(value, dict):  # Keys are numbers and strings.
+        if isinstance(value, dict):  # Keys are numbers and strings, which need no resolving.
             length += sum(1 + (len(k) if isinstance(k, Sized) else 0) for k in value)
         for item in items:
             part, size = self._resolve(item, depth)
@@ -274,10 +280,12 @@ class _Resolver:
 
 
 def _text(value: object) -> str:
+    """Return a string; bytes are decoded, and other values described."""
     if isinstance(value, bytes):
         return value.decode("latin1")
     return value if isinstance(value, str) else short(value)
 
 
 def _line(error: Exception) -> str:
+    """Return an error message as one short line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
