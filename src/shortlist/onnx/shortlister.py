@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from shortlist.learning.networks import Residual
 from shortlist.onnx.envelope import bucket_masses, running_min
 from shortlist.onnx.graph import F32, F64, INT, Value
-from shortlist.onnx.networks import mean_log_proba, residual, standardized
-from shortlist.predictors.shortlister.neighbours import MIN_SHARE, SHARPNESS, Neighbours
+from shortlist.onnx.networks import mean_log_proba, residual, stack, standardized
+from shortlist.predictors.shortlister.opinions import (
+    GivenScores,
+    Neighbours,
+    NetworkOpinion,
+    Opinion,
+    ScaledScores,
+)
+from shortlist.predictors.shortlister.opinions.base import MIN_SHARE
+from shortlist.predictors.shortlister.opinions.neighbours import SHARPNESS
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
@@ -42,27 +53,81 @@ def rescored_log_proba(
     Value
         Log-probabilities of all classes by column, or of the candidates.
     """
-    graph, network, pool = prior.graph, rescorer.network, rescorer.pool
-    columns = None
-    if labels is not None:
-        others = np.int64(rescorer.n_classes)
-        columns = graph.where(labels >= 0, labels, others).pad(0, 1, rescorer.n_classes)
-    log_p = mean_log_proba(residual(network, features, prior, columns), network.stack.members)
-    log_q = _log_shares(rescorer.neighbours, features)
+    graph, n_classes = prior.graph, rescorer.n_classes
+    tables = []
+    for opinion in rescorer.opinions:
+        write = OPINIONS.get(type(opinion))
+        if write is None:
+            raise ValueError(
+                f"{type(opinion).__name__} has no ONNX graph; fit the Shortlister without learners"
+            )
+        tables += write(opinion, prior, features, labels, n_classes)
+    pooled = tables[0] * rescorer.pool.exponents[0]
+    for table, exponent in zip(tables[1:], rescorer.pool.exponents[1:], strict=True):
+        pooled = pooled + table * exponent
     if labels is None:
-        return graph.op("LogSoftmax", log_p * pool.a + log_q * pool.b, axis=-1)
-    listed = labels >= 0
-    log_q = log_q.take_along(labels.clamp(0))
-    shares = graph.where(listed, log_q.exp(), 0.0).sum()
-    log_q = graph.concat([log_q, (1.0 - shares).clamp(MIN_SHARE).log()])
-    pooled = log_p * pool.a + log_q * pool.b
-    present = listed.to(INT).pad(0, 1, 1) > 0
+        return graph.op("LogSoftmax", pooled, axis=-1)
+    present = (labels >= 0).to(INT).pad(0, 1, 1) > 0
     pooled = graph.where(present, pooled, float(np.finfo(np.float32).min))
     return graph.op("LogSoftmax", pooled, axis=-1)[:, :-1]
 
 
-def _log_shares(neighbours: Neighbours, features: Value) -> Value:
-    """Return the log shares of all classes among near neighbours, (n_rows, n_classes)."""
+def _given_scores(
+    opinion: GivenScores, prior: Value, features: Value, labels: Value | None, n_classes: int
+) -> list[Value]:
+    return [prior.graph.op("LogSoftmax", prior * opinion.scale, axis=-1)]
+
+
+def _scaled_scores(
+    opinion: ScaledScores, prior: Value, features: Value, labels: Value | None, n_classes: int
+) -> list[Value]:
+    scaling = opinion.scaling
+    logits = prior.unsqueeze(0) * scaling.factor + scaling.bias
+    return [mean_log_proba(logits, len(scaling.factor))]
+
+
+def _networks(
+    opinion: NetworkOpinion, prior: Value, features: Value, labels: Value | None, n_classes: int
+) -> list[Value]:
+    graph, network = prior.graph, opinion.network
+    members = network.stack.members
+    if isinstance(network, Residual):
+        columns = None
+        if labels is not None:
+            listed = graph.where(labels >= 0, labels, np.int64(n_classes))
+            columns = listed.pad(0, 1, n_classes)
+        return [mean_log_proba(residual(network, features, prior, columns), members)]
+    logits = stack(network.stack, standardized(network.standardize, features))
+    return [_align_columns(mean_log_proba(logits, members), labels)]
+
+
+def _neighbours(
+    opinion: Neighbours, prior: Value, features: Value, labels: Value | None, n_classes: int
+) -> list[Value]:
+    return [_align_columns(table, labels) for table in _log_shares(opinion, features)]
+
+
+OPINIONS: dict[type[Opinion], Callable[..., list[Value]]] = {
+    GivenScores: _given_scores,
+    ScaledScores: _scaled_scores,
+    NetworkOpinion: _networks,
+    Neighbours: _neighbours,
+}
+"""Functions that write the tables of an opinion, by its type."""
+
+
+def _align_columns(log_p: Value, labels: Value | None) -> Value:
+    """Return the log-probabilities of all classes in the columns of candidates."""
+    if labels is None:
+        return log_p
+    graph = log_p.graph
+    listed = log_p.take_along(labels.clamp(0))
+    mass = graph.where(labels >= 0, listed.exp(), 0.0).sum()
+    return graph.concat([listed, (1.0 - mass).clamp(MIN_SHARE).log()])
+
+
+def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:
+    """Return both tables of log shares of all classes, each of shape (n_rows, n_classes)."""
     graph = features.graph
     directions, ends = _group_by_class(neighbours)
     x = standardized(neighbours.standardize, features)
@@ -75,11 +140,14 @@ def _log_shares(neighbours: Neighbours, features: Value) -> Value:
     # A last feature of 1 meets a last entry of 0, or of FAR.
     cosines = (x / length).pad(0, 1, 1.0) @ directions
     near = ((cosines - cosines.max()) * SHARPNESS).exp()
-    sums = near.reshape(-1, directions.shape[1] // GROUP, GROUP).sum(axis=2, keep=False)
-    # Shares are at least MIN_SHARE, so that differences of sums in float64 are precise enough.
-    total = sums.to(F64).cumsum().pad(1, 0, 0.0)
-    shares = total.take(ends[1:]) - total.take(ends[:-1])
-    return (shares / total[:, -1:]).to(F32).clamp(MIN_SHARE).log()
+    tables = []
+    for weights in (near, near * near):
+        sums = weights.reshape(-1, directions.shape[1] // GROUP, GROUP).sum(axis=2, keep=False)
+        # Shares are at least MIN_SHARE, so that differences of sums in float64 are precise enough.
+        total = sums.to(F64).cumsum().pad(1, 0, 0.0)
+        shares = total.take(ends[1:]) - total.take(ends[:-1])
+        tables.append((shares / total[:, -1:]).to(F32).clamp(MIN_SHARE).log())
+    return tables
 
 
 def _group_by_class(neighbours: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

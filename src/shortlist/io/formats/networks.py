@@ -25,7 +25,7 @@ from shortlist.io.fields import (
 )
 from shortlist.io.format import Format
 from shortlist.io.persistence import ModelFileError
-from shortlist.learning.networks import Residual, Stack, Standardize
+from shortlist.learning.networks import Ensemble, Residual, Stack, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors.cardinality.fitting import Members
 
@@ -76,10 +76,19 @@ def _check_stack(stack: Stack) -> None:
     ensure(stack.members == len(tensors[0]), "Stack has another number of members")
 
 
+def _make_ensemble(standardize: Standardize, stack: Stack) -> Ensemble:
+    return Ensemble(standardize, stack).requires_grad_(False).eval()
+
+
+def _check_ensemble(network: Ensemble) -> None:
+    dtype = outputs_of(network.stack, len(network.standardize.mean)).dtype
+    ensure(dtype == network.standardize.dtype, "Ensemble mixes dtypes")
+
+
 def _make_residual(standardize: Standardize, stack: Stack, scale: Tensor) -> Residual:
     network = Residual(standardize, stack)
     network.scale = nn.Parameter(scale)
-    return network.eval()
+    return network.requires_grad_(False).eval()
 
 
 def _check_residual(network: Residual) -> None:
@@ -226,6 +235,12 @@ NETWORK_FORMATS = (
         pack=_pack_stack,
         make=Stack.from_weights,
         check=_check_stack,
+    ),
+    Format(
+        Ensemble,
+        {"standardize": instance_of(Standardize), "stack": instance_of(Stack)},
+        make=_make_ensemble,
+        check=_check_ensemble,
     ),
     Format(
         Residual,

@@ -72,12 +72,14 @@ def _check_shortlister(score: ShortlisterScore, classes: Classes) -> None:
     ensure(score.dense_ or buckets.outside, "Buckets has no mass outside of the candidates")
     ensure(not (score.dense_ and score.outside_), "outside_ is for candidates alone")
     if rescorer is not None:
-        taken = len(rescorer.network.standardize.mean)
+        taken = len(rescorer.standardize.mean)
         ensure(taken == n_features, f"Rescorer takes {taken} features, but fit saw {n_features}")
         ensure(rescorer.n_classes == n, f"Rescorer knows {rescorer.n_classes} of {n} classes")
-        n_outputs = rescorer.network.stack.weights[-1].shape[2]
-        expected = n + int(not score.dense_)
-        ensure(n_outputs == expected, f"Rescorer has {n_outputs} outputs, not {expected}")
+        for opinion in rescorer.opinions:
+            n_columns = opinion.n_columns
+            expected = n + int(not score.dense_)
+            same = n_columns in (None, expected)
+            ensure(same, f"{type(opinion).__name__} has {n_columns} columns, not {expected}")
     if rank_model is not None:
         same = rank_model.buckets.sizes == buckets.sizes
         ensure(same, "RankModel has other sizes than the model")

@@ -11,6 +11,7 @@ from shortlist.io.fields import (
     COUNT,
     FLAG,
     NONE,
+    SCALE,
     SEED,
     ensure,
     instance_of,
@@ -20,9 +21,17 @@ from shortlist.io.fields import (
 )
 from shortlist.io.format import Format
 from shortlist.io.formats.calibrations import is_index
-from shortlist.learning.networks import Residual, Standardize
+from shortlist.learning.networks import Ensemble, Residual, Standardize
 from shortlist.learning.training import History
-from shortlist.predictors.shortlister.neighbours import Neighbours, Pool
+from shortlist.predictors.shortlister.opinions import (
+    GivenScores,
+    Neighbours,
+    NetworkOpinion,
+    Opinion,
+    ScaledScores,
+    VectorScaling,
+)
+from shortlist.predictors.shortlister.pool import Pool
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
 
@@ -41,9 +50,15 @@ def _check_rank_model(model: RankModel) -> None:
 
 
 def _make_neighbours(
-    standardize: Standardize, n_classes: int, root: Tensor | None, directions: Tensor, index: Tensor
+    standardize: Standardize,
+    n_classes: int,
+    seed: int,
+    extra: bool,
+    root: Tensor | None,
+    directions: Tensor,
+    index: Tensor,
 ) -> Neighbours:
-    neighbours = Neighbours(standardize, n_classes)
+    neighbours = Neighbours(standardize, n_classes, seed, extra)
     neighbours.root, neighbours.directions, neighbours.index = root, directions, index
     return neighbours
 
@@ -66,35 +81,45 @@ def _check_neighbours(neighbours: Neighbours) -> None:
     ensure(len(dtypes) == 1, "Neighbours mixes dtypes")
 
 
-def _make_rescorer(
-    network: Residual,
-    folds: Tensor,
-    index: Tensor,
-    n_classes: int,
-    history: History,
-    seed: int,
-    neighbours: Neighbours,
-    pool: Pool,
-) -> Rescorer:
-    rescorer = Rescorer(network, folds, index, n_classes, history, seed)
-    rescorer.neighbours, rescorer.pool = neighbours, pool
-    rescorer.network.requires_grad_(False)
-    return rescorer
+def _make_scaled(factor: Tensor, bias: Tensor) -> ScaledScores:
+    return ScaledScores(VectorScaling(factor, bias).requires_grad_(False))
+
+
+def _check_scaled(opinion: ScaledScores) -> None:
+    factor, bias = opinion.scaling.factor, opinion.scaling.bias
+    agrees = factor.shape == bias.shape and factor.shape[1] == 1 and factor.numel() > 0
+    ensure(agrees, f"ScaledScores has factors of shape {tuple(factor.shape)}")
+    ensure(factor.dtype == bias.dtype == torch.float32, "ScaledScores has other dtypes")
 
 
 def _check_rescorer(rescorer: Rescorer) -> None:
-    n_classes, stack, index = rescorer.n_classes, rescorer.network.stack, rescorer.index
-    n_outputs = stack.weights[-1].shape[2]
-    same = n_classes <= n_outputs <= n_classes + 1
-    ensure(same, f"Rescorer has {n_outputs} outputs for {n_classes} classes")
-    same = rescorer.neighbours.n_classes == n_classes
-    ensure(same, "Rescorer has neighbours of other classes")
-    ensure(len(rescorer.folds) == len(index), "Rescorer has another number of folds than rows")
-    ensure(is_index(rescorer.folds, stack.members), "Rescorer has a row of an unknown fold")
+    index, folds, n_classes = rescorer.index, rescorer.folds, rescorer.n_classes
+    n_tables = sum(opinion.n_tables for opinion in rescorer.opinions)
+    ensure(len(rescorer.pool.exponents) == n_tables, "Pool has another number of exponents")
+    ensure(len(folds) == len(index), "Rescorer has another number of folds than rows")
+    ensure(index.dtype == folds.dtype == torch.int64, "Rescorer has labels of other types")
     ensure(is_index(index, n_classes), "Rescorer has a label that is no class")
-    ensure(index.dtype == rescorer.folds.dtype == torch.int64, "Rescorer has labels of other types")
-    same = len(rescorer.neighbours.standardize.mean) == len(rescorer.network.standardize.mean)
-    ensure(same, "Rescorer has neighbours with other features")
+    ensure(not len(folds) or int(folds.min()) >= 0, "Rescorer has a row of an unknown fold")
+    n_folds = int(folds.max()) + 1 if len(folds) else 1
+    n_features = len(rescorer.standardize.mean)
+    for opinion in rescorer.opinions:
+        if isinstance(opinion, ScaledScores):
+            members, _, n_columns = opinion.scaling.factor.shape
+            ensure(members >= n_folds, "ScaledScores has fewer members than folds")
+            ensure(n_columns == n_classes, "ScaledScores has another number of classes")
+        elif isinstance(opinion, Neighbours):
+            ensure(opinion.n_classes == n_classes, "Rescorer has neighbours of other classes")
+            same = len(opinion.standardize.mean) == n_features
+            ensure(same, "Rescorer has neighbours with other features")
+        elif isinstance(opinion, NetworkOpinion):
+            stack = opinion.network.stack
+            ensure(stack.members >= n_folds, "Rescorer has fewer networks than folds")
+            same = len(opinion.network.standardize.mean) == n_features
+            ensure(same, "Rescorer has networks with other features")
+            n_outputs = stack.weights[-1].shape[2]
+            most = n_classes + int(opinion.is_residual)
+            same = n_classes <= n_outputs <= most
+            ensure(same, f"Rescorer has {n_outputs} outputs for {n_classes} classes")
 
 
 SHORTLISTER_FORMATS = (
@@ -109,11 +134,22 @@ SHORTLISTER_FORMATS = (
         },
         check=_check_rank_model,
     ),
+    Format(GivenScores, {"scale": SCALE}),
+    Format(
+        ScaledScores,
+        {"factor": tensor("f", 3), "bias": tensor("f", 3)},
+        pack=lambda opinion: {"factor": opinion.scaling.factor, "bias": opinion.scaling.bias},
+        make=_make_scaled,
+        check=_check_scaled,
+    ),
+    Format(NetworkOpinion, {"network": instance_of(Ensemble)}),
     Format(
         Neighbours,
         {
             "standardize": instance_of(Standardize),
             "n_classes": COUNT,
+            "seed": SEED,
+            "extra": FLAG,
             "root": tensor("f", 2) | NONE,
             "directions": tensor("f", 2),
             "index": tensor("i", 1),
@@ -121,20 +157,17 @@ SHORTLISTER_FORMATS = (
         make=_make_neighbours,
         check=_check_neighbours,
     ),
-    Format(Pool, {"a": number(-1e6, 1e6), "b": number(-1e6, 1e6)}),
+    Format(Pool, {"exponents": sequence_of(number(0, 1e6), 1)}),
     Format(
         Rescorer,
         {
-            "network": instance_of(Residual),
+            "opinions": sequence_of(instance_of(Opinion), 1),
+            "pool": instance_of(Pool),
             "folds": tensor("i", 1),
             "index": tensor("i", 1),
             "n_classes": COUNT,
-            "history": instance_of(History),
-            "seed": SEED,
-            "neighbours": instance_of(Neighbours),
-            "pool": instance_of(Pool),
+            "standardize": instance_of(Standardize),
         },
-        make=_make_rescorer,
         check=_check_rescorer,
     ),
 )

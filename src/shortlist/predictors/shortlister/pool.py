@@ -74,9 +74,7 @@ class PoolFit:
         Column of the true label of each row.
     """
 
-    def __init__(
-        self, tables: Sequence[Tensor], padding: Tensor | None, target: Tensor
-    ) -> None:
+    def __init__(self, tables: Sequence[Tensor], padding: Tensor | None, target: Tensor) -> None:
         stride = math.ceil(current_group().sum(tables[0].numel()) / MAX_VALUES)
         self.tables = [table[::stride] for table in tables]
         self.padding = None if padding is None else padding[::stride]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils import out_of_core
-from shortlist._utils.blocks import BLOCK_ELEMENTS, row_blocks
+from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, RowView, take_rows, to_device
 from shortlist._utils.progress import Show
 from shortlist.learning.cuda_graphs import allow_tf32
@@ -150,7 +150,6 @@ class Rescorer:
         history : dict of str to History
             Losses of the training of networks.
         """
-        x = to_device(features, device)
         rows = FoldedRows(
             ranking=ranking,
             features=to_device(features, device),

@@ -34,8 +34,8 @@ from shortlist.predictors.shortlister.log_probabilities import (
     log_proba,
     positive_proba,
 )
-from shortlist.predictors.shortlister.rank_model import Buckets, RankModel, size_grid
 from shortlist.predictors.shortlister.opinions import Architecture
+from shortlist.predictors.shortlister.rank_model import Buckets, RankModel, size_grid
 from shortlist.predictors.shortlister.rescoring import ROUNDING, Recipe, Rescorer
 from shortlist.ranking import Ranking
 
@@ -86,7 +86,7 @@ class ShortlisterScore(ConformityScore):
         cost: Cost = "linear",
         *,
         effort: str = "standard",
-        learners: Sequence[Any] = (),
+        learners: Sequence[Any] | None = None,
         rescore: bool | str = "auto",
         learn_sizes: bool | str = "auto",
         folds: int = 5,
@@ -95,7 +95,7 @@ class ShortlisterScore(ConformityScore):
         learning_rate: float = 5e-4,
         batch_size: int | None = None,
         weight_decay: float = 1e-2,
-        max_epochs: int = 50,
+        max_epochs: int = 100,
         patience: int = 5,
         score_depth: int = 50,
         device: str = "auto",
@@ -204,7 +204,7 @@ class ShortlisterScore(ConformityScore):
             Architecture(f"{name} network", factor * self.width, hidden, dropout, inputs, residual)
             for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]
         ]
-        return Recipe(architectures, list(self.learners))
+        return Recipe(architectures, list(self.learners or ()))
 
     def _prepare_stages(
         self,
@@ -446,6 +446,8 @@ def _requested(value: object, name: str) -> bool | None:
 
 def _check_learners(learners: object) -> None:
     """Raise if an element of `learners` is not a classifier with probabilities."""
+    if learners is None:
+        return
     if isinstance(learners, str) or not isinstance(learners, Sequence):
         raise ValueError(f"learners must be a list of scikit-learn classifiers; got {learners!r}")
     for learner in learners:

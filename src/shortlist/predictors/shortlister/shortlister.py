@@ -51,7 +51,7 @@ class Shortlister(ConformalPredictor):
         How much to learn. "fast": stage 1 without networks, and no stage 2; seconds. "standard":
         two ensembles of networks and stage 2. "best": three larger ensembles more, for a GPU or a
         long fit.
-    learners : sequence of classifier, default=()
+    learners : sequence of classifier, optional
         Scikit-learn classifiers that estimate the class from the features. Stage 1 fits copies of
         each, and uses those that help.
     rescore : "auto" or bool, default="auto"
@@ -133,7 +133,7 @@ class Shortlister(ConformalPredictor):
         accuracy: float = 0.95,
         cost_weight: float | None = None,
         effort: str = "standard",
-        learners: Sequence[Any] = (),
+        learners: Sequence[Any] | None = None,
         rescore: bool | str = "auto",
         learn_sizes: bool | str = "auto",
         calibration: float | None = 0.25,
@@ -146,7 +146,7 @@ class Shortlister(ConformalPredictor):
         learning_rate: float = 5e-4,
         batch_size: int | None = None,
         weight_decay: float = 1e-2,
-        max_epochs: int = 50,
+        max_epochs: int = 100,
         patience: int = 5,
         score_type: str = "auto",
         score_depth: int = 50,

@@ -166,6 +166,11 @@ class Opinion(ABC):
     n_tables = 1
     """Number of tables of log-probabilities. Each gets an exponent in the pool."""
 
+    @property
+    def n_columns(self) -> int | None:
+        """Number of columns that the given scores must have. None: any."""
+        return None
+
     @abstractmethod
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
         """Return log-probabilities of the columns of some rows.

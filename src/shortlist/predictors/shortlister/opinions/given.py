@@ -93,6 +93,11 @@ class ScaledScores(Opinion):
         )
         return cls(scaling.requires_grad_(False))
 
+    @property
+    def n_columns(self) -> int:
+        """Number of columns that the given scores must have."""
+        return self.scaling.factor.shape[2]
+
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
         """Return the log-probabilities; see `Opinion.tables`."""
         factor, bias = self.scaling.factor, self.scaling.bias

@@ -59,17 +59,22 @@ class NetworkOpinion(Opinion):
 
     Parameters
     ----------
-    network : Ensemble or Residual
+    network : Ensemble
         Networks, one for each fold.
     """
 
-    def __init__(self, network: Ensemble | Residual) -> None:
+    def __init__(self, network: Ensemble) -> None:
         self.network = network
 
     @property
     def is_residual(self) -> bool:
         """Whether the networks add their outputs to the given scores."""
         return self.network.takes_prior
+
+    @property
+    def n_columns(self) -> int | None:
+        """Number of columns that the given scores must have. None: any."""
+        return self.network.stack.weights[-1].shape[2] if self.is_residual else None
 
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
         """Return the log-probabilities; see `Opinion.tables`."""
@@ -125,7 +130,7 @@ def fit_network(
         )
 
     stack = build_with_seed(build, rows.settings.seed)
-    network: Ensemble | Residual = Ensemble(rows.standardize, stack)
+    network = Ensemble(rows.standardize, stack)
     if architecture.residual:
         network = Residual(rows.standardize, stack, rows.ranking.scale)
     history = train(
@@ -186,9 +191,7 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
 
 
 @torch.no_grad()
-def _out_of_fold_loss(
-    network: Ensemble, features: Matrix, index: Tensor, folds: Tensor
-) -> float:
+def _out_of_fold_loss(network: Ensemble, features: Matrix, index: Tensor, folds: Tensor) -> float:
     """Return the mean cross-entropy of rows by the member that was fitted without their fold."""
     total = torch.zeros((), dtype=torch.float64, device=index.device)
     n_rows = 0
