@@ -1,4 +1,4 @@
-"""Small archives in the format of the true ones, and pickles that mean harm."""
+"""Small archives in the format of CIFAR's, and malicious pickles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAMES10 = [
 
 
 def python2(value: object) -> bytes:
-    """A pickle as Python 2 wrote it: protocol 2, strings as bytes, numpy 1's module names.
+    """Return a pickle as Python 2 wrote it: protocol 2, byte strings, module names of NumPy 1.
 
-    Python 3 cannot write one, so it is assembled from opcodes.
+    Python 3 cannot write such a pickle, so it is assembled from opcodes.
     """
     return b"\x80\x02" + _python2(value) + b"."
 
@@ -43,15 +43,15 @@ def _python2(value: object) -> bytes:
     if isinstance(value, dict):
         return b"}(" + b"".join(_python2(k) + _python2(v) for k, v in value.items()) + b"u"
     assert isinstance(value, np.ndarray)
-    kind = value.dtype.str[1:].encode()
+    type_code = value.dtype.str[1:].encode()
     fortran = not value.flags.c_contiguous
-    made = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + _python2((0,))
-    made += _python2(b"b") + b"tR"
+    call = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + _python2((0,))
+    call += _python2(b"b") + b"tR"
     state = b"(" + _python2(1) + _python2(value.shape)
-    state += b"cnumpy\ndtype\n" + _python2((kind, 0, 1)) + b"R"
+    state += b"cnumpy\ndtype\n" + _python2((type_code, 0, 1)) + b"R"
     state += _python2((3, value.dtype.str[:1].encode(), None, None, None, -1, -1, 0)) + b"b"
     state += _python2(bool(fortran)) + _python2(value.tobytes("A")) + b"t"
-    return made + state + b"b"
+    return call + state + b"b"
 
 
 def rows(n: int, seed: int) -> NDArray[np.uint8]:
@@ -59,7 +59,7 @@ def rows(n: int, seed: int) -> NDArray[np.uint8]:
 
 
 def cifar10(write: object = python2, per_batch: int = 4) -> dict[str, bytes]:
-    """The members of an archive of CIFAR-10, by name; `write` makes the pickles."""
+    """Return the files of CIFAR-10 by name, as pickles that `write` creates."""
     assert callable(write)
     members = {}
     for i, name in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
@@ -78,6 +78,7 @@ def cifar10(write: object = python2, per_batch: int = 4) -> dict[str, bytes]:
 
 
 def cifar100(write: object = python2, n: int = 6) -> dict[str, bytes]:
+    """Return the files of CIFAR-100 by name, as pickles that `write` creates."""
     assert callable(write)
     members = {}
     for i, name in enumerate(["train", "test"]):
@@ -102,7 +103,7 @@ FOLDERS = {"cifar-10": "cifar-10-batches-py", "cifar-100": "cifar-100-python"}
 
 
 def tar(path: Path, members: dict[str, bytes]) -> Path:
-    """A .tar.gz of these members; names with a slash are taken as they are."""
+    """Write files to a .tar.gz archive. A name with a slash is used as the path in the archive."""
     folder = FOLDERS["cifar-100" if "cifar-100" in path.name else "cifar-10"]
     with tarfile.open(path, "w:gz") as archive:
         for name, content in members.items():
@@ -120,7 +121,7 @@ def unpacked(folder: Path, members: dict[str, bytes]) -> Path:
 
 
 class Call:
-    """Pickles as a call of any function with any arguments."""
+    """An object whose pickle calls a function with arguments."""
 
     def __init__(self, function: object, *args: object) -> None:
         self.call = function, args
@@ -130,14 +131,17 @@ class Call:
 
 
 def hostile(mark: Path) -> dict[str, tuple[bytes, str]]:
-    """Pickles that would make the file `mark`, or harm otherwise; and the word for each."""
+    """Return malicious pickles by name, each with a word that the error must contain.
+
+    Most of them create the file `mark` when Python's own unpickler reads them.
+    """
     import os
     import subprocess
 
     touch, python = f"touch {mark}", f"open({str(mark)!r}, 'w').close()"
     objects = np.empty(2, dtype=object)
     objects[:] = [Call(os.system, touch), Call(exec, python)]
-    by_name = b"\x80\x04\x8c\x05numpy\x8c\x0blib.os.name\x93."  # a dotted name
+    by_name = b"\x80\x04\x8c\x05numpy\x8c\x0blib.os.name\x93."  # The name has dots.
     reconstruct = b"cnumpy.core.multiarray\n_reconstruct\n"
     return {
         "os.system": (pickle.dumps(Call(os.system, touch), 2), "posix.system"),

@@ -1,4 +1,4 @@
-"""Data files of every layout, and mutations of them that mean no good."""
+"""Data files of every layout, and malicious mutations of them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DATA = sl.datasets.gaussian(80, 0.6, n_classes=4, dimension=3)
 SCORES = DATA.posterior.astype(np.float64)
 
 
-class Harm:
-    """A pickle that writes a file when it is loaded."""
+class MaliciousObject:
+    """An object whose pickle creates a file when it is loaded."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -38,13 +38,14 @@ class Harm:
 
 
 def arrays(layout: str) -> dict[str, np.ndarray]:
-    """The arrays of a layout."""
+    """Return the arrays of a layout."""
     if layout == "scores":
         return {"scores": SCORES, "y": DATA.y, "features": DATA.x, "classes": NAMES}
     if layout == "features":
-        parts = dict(zip(("fit", "select", "test"), DATA.split(30, 30), strict=True))
-        found = {f"x_{name}": part.x for name, part in parts.items()}
-        return found | {f"y_{n}": p.y for n, p in parts.items()} | {"classes": NAMES}
+        splits = dict(zip(("fit", "select", "test"), DATA.split(30, 30), strict=True))
+        x = {f"x_{name}": samples.x for name, samples in splits.items()}
+        y = {f"y_{name}": samples.y for name, samples in splits.items()}
+        return x | y | {"classes": NAMES}
     order = np.argsort(-SCORES, axis=1)[:, :3]
     labels = order.copy()
     labels[::7, 1] = -1
@@ -53,7 +54,7 @@ def arrays(layout: str) -> dict[str, np.ndarray]:
 
 
 def frame(layout: str) -> pd.DataFrame:
-    """The columns of a layout."""
+    """Return the columns of a layout."""
     given = arrays(layout)
     if layout == "candidates":
         labels = [[str(NAMES[i]) if i >= 0 else None for i in row] for row in given["labels"]]
@@ -67,7 +68,7 @@ def frame(layout: str) -> pd.DataFrame:
 
 
 def write(path: Path, content: dict[str, np.ndarray] | pd.DataFrame) -> Path:
-    """Write arrays or columns in the format that the name says."""
+    """Write arrays or columns to a file whose suffix determines the format."""
     if isinstance(content, dict):
         if path.suffix == ".npz":
             np.savez(path, **content)  # type: ignore[arg-type]
@@ -94,14 +95,15 @@ LAYOUTS = [
     ("scores", ".csv"), ("candidates", ".csv"),
     ("scores", ".parquet"), ("candidates", ".parquet"),
 ]  # fmt: skip
-"""Each content, and the ending of its file; a folder of .npy files has none."""
+"""Layouts with the suffixes of their files. A folder of .npy files has no suffix."""
 
 
-def content(layout: str, ending: str) -> dict[str, np.ndarray] | pd.DataFrame:
-    return arrays(layout) if ending in (".npz", "") else frame(layout)
+def content(layout: str, suffix: str) -> dict[str, np.ndarray] | pd.DataFrame:
+    """Return the content of a file."""
+    return arrays(layout) if suffix in (".npz", "") else frame(layout)
 
 
-# Mutations. Each writes a file at a path; all draws are the generator's.
+# Mutations: all random choices are made with the given generator.
 
 HOSTILE: list[object] = [
     float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 5e-324, 2**63 - 1, -(2**63), -2,
@@ -115,83 +117,84 @@ NAMES_OF_COLUMNS = ["y", "scores", "labels", "features", "classes", "x_0", "x_",
 
 
 def mutate_arrays(given: dict[str, np.ndarray], rng: random.Random) -> dict[str, np.ndarray]:
-    """Arrays renamed, dropped, cast, reshaped, cut, or with a hostile value."""
-    found = dict(given)
+    """Rename, drop, cast, reshape or cut arrays, or insert a hostile value."""
+    mutation = dict(given)
     for _ in range(rng.randint(1, 3)):
-        name = rng.choice(list(found) or ["scores"])
-        array = found.get(name, np.zeros(0))
+        name = rng.choice(list(mutation) or ["scores"])
+        array = mutation.get(name, np.zeros(0))
         try:
             match rng.randrange(8):
                 case 0:
-                    found[rng.choice(NAMES_OF_COLUMNS[:7])] = found.pop(name)
+                    mutation[rng.choice(NAMES_OF_COLUMNS[:7])] = mutation.pop(name)
                 case 1:
-                    found.pop(name)
+                    mutation.pop(name)
                 case 2:
-                    found[name] = array.astype(rng.choice(TYPES))
+                    mutation[name] = array.astype(rng.choice(TYPES))
                 case 3:
-                    found[name] = rng.choice(
+                    mutation[name] = rng.choice(
                         [array.T, array[None], array[:0], array[..., :0], array.ravel(), array[0]]
                     )
                 case 4:
-                    changed = array.copy()
-                    changed[rng.randrange(len(changed))] = rng.choice(HOSTILE)
-                    found[name] = changed
+                    values = array.copy()
+                    values[rng.randrange(len(values))] = rng.choice(HOSTILE)
+                    mutation[name] = values
                 case 5:
-                    found[name] = array[: rng.randrange(len(array))]
+                    mutation[name] = array[: rng.randrange(len(array))]
                 case 6:
-                    found["n_classes"] = np.array(rng.choice([0, -1, 2.5, 10**12, "4", [4, 4]]))
+                    mutation["n_classes"] = np.array(rng.choice([0, -1, 2.5, 10**12, "4", [4, 4]]))
                 case _:
-                    changed = array.copy()
-                    changed[:] = changed[:1]
-                    found[name] = changed
+                    values = array.copy()
+                    values[:] = values[:1]
+                    mutation[name] = values
         except (ValueError, TypeError, IndexError, OverflowError, KeyError):
-            continue  # not every value goes into every array
-    return found
+            continue  # The array cannot hold this value.
+    return mutation
 
 
 def mutate_frame(given: pd.DataFrame, rng: random.Random) -> pd.DataFrame:
-    """Columns renamed, dropped, doubled, cast, moved, or with a hostile value."""
-    found = given.copy()
+    """Rename, drop, repeat, cast or move columns, or insert a hostile value."""
+    table = given.copy()
     for _ in range(rng.randint(1, 3)):
-        if not found.shape[1]:
+        if not table.shape[1]:
             break
-        at = rng.randrange(found.shape[1])
-        values = found.iloc[:, at].tolist()
+        at = rng.randrange(table.shape[1])
+        values = table.iloc[:, at].tolist()
         match rng.randrange(8):
             case 0:
-                names = list(found.columns)
+                names = list(table.columns)
                 names[at] = rng.choice(NAMES_OF_COLUMNS)
-                found.columns = names
+                table.columns = names
             case 1:
-                found = found.iloc[:, [i for i in range(found.shape[1]) if i != at]]
+                table = table.iloc[:, [i for i in range(table.shape[1]) if i != at]]
             case 2:
-                found = found.iloc[:, [*range(found.shape[1]), at]]
+                table = table.iloc[:, [*range(table.shape[1]), at]]
             case 3:
                 cast = rng.choice([str, bool, lambda v: [v], lambda v: str(v)[:3]])
-                found = replaced(found, at, [cast(v) for v in values])
+                table = replace_column(table, at, [cast(v) for v in values])
             case 4 | 5:
                 if values:
                     values[rng.randrange(len(values))] = rng.choice(HOSTILE)
-                found = replaced(found, at, values)
+                table = replace_column(table, at, values)
             case 6:
-                found = found.iloc[: rng.choice([0, 1, 2, 40])]
+                table = table.iloc[: rng.choice([0, 1, 2, 40])]
             case _:
-                order = list(range(found.shape[1]))
+                order = list(range(table.shape[1]))
                 rng.shuffle(order)
-                found = found.iloc[:, order]
-    return found
+                table = table.iloc[:, order]
+    return table
 
 
-def replaced(table: pd.DataFrame, at: int, values: list[object]) -> pd.DataFrame:
+def replace_column(table: pd.DataFrame, at: int, values: list[object]) -> pd.DataFrame:
+    """Return a table with other values in the column at a position."""
     names = list(table.columns)
     columns = [table.iloc[:, i].tolist() for i in range(len(names))]
     columns[at] = values
-    made = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
-    return made.set_axis(names, axis=1)
+    changed = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
+    return changed.set_axis(names, axis=1)
 
 
 def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
-    """Bytes flipped, cut off, repeated, or written over with lengths."""
+    """Flip, remove or repeat bytes, or overwrite them with lengths."""
     changed = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         if not changed:
@@ -214,7 +217,7 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def npy(header: str, body: bytes = b"") -> bytes:
-    """An .npy file with any header."""
+    """Return an .npy file with any header."""
     text = header.encode("latin1")
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body
@@ -227,15 +230,15 @@ OBJECTS = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
 
 
 def hostile_npy(rng: random.Random, mark: Path) -> bytes:
-    """An array that is huge, a pickle, or a program in its header."""
-    shape, kind = rng.choice(SHAPES), rng.choice(ODD_TYPES)
-    harm = pickle.dumps(Harm(mark))
+    """Return an array that is huge, is a pickle, or has a program in its header."""
+    shape, descr = rng.choice(SHAPES), rng.choice(ODD_TYPES)
+    malicious = pickle.dumps(MaliciousObject(mark))
     return rng.choice(
         [
-            npy(f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}", b"\x00" * 64),
+            npy(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}", bytes(64)),
             npy(f"{{'descr': __import__('os').system('touch {mark}'), 'shape': (1,)}}"),
-            npy(OBJECTS, harm),
-            harm,
+            npy(OBJECTS, malicious),
+            malicious,
             npy("{" * 2000),
             npy(NESTED),
         ]
@@ -243,17 +246,17 @@ def hostile_npy(rng: random.Random, mark: Path) -> bytes:
 
 
 def mutate_zip(content: bytes, rng: random.Random, mark: Path) -> bytes:
-    """Members renamed, doubled, replaced, or compressed into a bomb."""
+    """Rename, repeat, replace or damage a member of a zip archive."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
         names = old.namelist()
-        picked = rng.choice(names)
+        changed = rng.choice(names)
         for name in names:
-            data, told = old.read(name), name
-            if name == picked:
+            data, new_name = old.read(name), name
+            if name == changed:
                 match rng.randrange(5):
                     case 0:
-                        told = rng.choice(
+                        new_name = rng.choice(
                             ["../evil.npy", "/tmp/evil.npy", "..\\evil.npy", "scores", "\x00.npy"]
                         )
                     case 1:
@@ -261,33 +264,35 @@ def mutate_zip(content: bytes, rng: random.Random, mark: Path) -> bytes:
                     case 2:
                         data = mutate_bytes(data, rng)
                     case 3:
-                        new.writestr(zipfile.ZipInfo(told), data)
+                        new.writestr(zipfile.ZipInfo(new_name), data)
                     case _:
-                        told = name.replace(".npy", rng.choice([".txt", "", ".pkl"]))
-            new.writestr(zipfile.ZipInfo(told), data)
+                        new_name = name.replace(".npy", rng.choice([".txt", "", ".pkl"]))
+            new.writestr(zipfile.ZipInfo(new_name), data)
     return out.getvalue()
 
 
-def mutated(path: Path, layout: str, ending: str, rng: random.Random, mark: Path) -> str:
-    """Write a mutation of a layout's file; say which it was."""
-    given = content(layout, ending)
-    how = rng.choice(["content", "content", "bytes", "hostile"])
-    if how == "content":
+def write_mutation(path: Path, layout: str, suffix: str, rng: random.Random, mark: Path) -> str:
+    """Write a mutation of a layout's file, and return the type of the mutation."""
+    given = content(layout, suffix)
+    mutation = rng.choice(["content", "content", "bytes", "hostile"])
+    if mutation == "content":
         changed = mutate_arrays(given, rng) if isinstance(given, dict) else mutate_frame(given, rng)
         try:
             write(path, changed)
-            return how
-        except Exception:  # a table that no library writes is no file
+            return mutation
+        except Exception:  # The library cannot write this content to a file.
             shutil.rmtree(path, ignore_errors=True)
             path.unlink(missing_ok=True)
-            how = "bytes"
+            mutation = "bytes"
     write(path, given)
     if path.is_dir():
-        one = rng.choice(sorted(path.glob("*.npy")))
-        old = one.read_bytes()
-        one.write_bytes(hostile_npy(rng, mark) if how == "hostile" else mutate_bytes(old, rng))
-    elif how == "hostile" and ending == ".npz":
+        file = rng.choice(sorted(path.glob("*.npy")))
+        old = file.read_bytes()
+        file.write_bytes(
+            hostile_npy(rng, mark) if mutation == "hostile" else mutate_bytes(old, rng)
+        )
+    elif mutation == "hostile" and suffix == ".npz":
         path.write_bytes(mutate_zip(path.read_bytes(), rng, mark))
     else:
         path.write_bytes(mutate_bytes(path.read_bytes(), rng))
-    return how
+    return mutation

@@ -1,4 +1,4 @@
-"""Small networks of the kinds that people have: residual, with tokens, with odd outputs."""
+"""Small networks: residual, with tokens, and with outputs inside containers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-CLOSE = 1e-3 if torch.cuda.is_available() else 1e-5
-"""How close a network's output comes to itself: on a GPU convolutions are rounded (TF32)."""
+TOLERANCE = 1e-3 if torch.cuda.is_available() else 1e-5
+"""Tolerance for two runs of a network. On a GPU, convolutions are rounded (TF32)."""
 
 
 class Block(nn.Module):
-    """A residual block whose last ReLU writes into the memory of what comes before."""
+    """A residual block whose last ReLU overwrites its input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ResNet(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches, a class token, one block of attention; a model within a model, as in CLIP."""
+    """A transformer with patches, a class token and one block."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class ViT(nn.Module):
 
 
 class Clip(nn.Module):
-    """Two towers: called as a whole, it wants text too."""
+    """A model of images and text. Its forward method needs both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,31 +69,35 @@ class Clip(nn.Module):
         return self.encode_image(x) @ text.T
 
 
-class Wrapped(nn.Module):
-    """The output inside of something."""
+class ContainerOutput(nn.Module):
+    """A network that returns its output inside a container."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, container: str) -> None:
         super().__init__()
-        self.kind, self.inner = kind, ResNet()
+        self.container, self.inner = container, ResNet()
 
     def forward(self, x: Tensor) -> object:
         y = self.inner(x)
-        if self.kind == "tuple":
+        if self.container == "tuple":
             return y, x
-        if self.kind == "late":
+        if self.container == "nested tuple":
             return None, [y], y
-        if self.kind == "output":  # as Hugging Face's ModelOutput: an ordered dictionary
+        if (
+            self.container == "output"
+        ):  # Like ModelOutput of Hugging Face, which is an ordered dictionary.
             return OrderedDict(last_hidden_state=x, pooler_output=y)
-        if self.kind == "object":
+        if self.container == "object":
             return type("Output", (), {"pooler_output": y, "logits": x})()
+        assert self.container == "dictionary"
         return OrderedDict(features=y)
 
 
-def seeded(make: type[nn.Module], *args: str) -> nn.Module:
+def seeded(network_class: type[nn.Module], *args: str) -> nn.Module:
+    """Return a network with reproducible weights."""
     torch.manual_seed(0)
-    network = make(*args)
+    network = network_class(*args)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):  # as after training: eval mode is another function
+        if isinstance(module, nn.BatchNorm2d):  # Make the statistics differ from their defaults.
             nn.init.normal_(module.running_mean)  # type: ignore[arg-type]
             nn.init.uniform_(module.running_var, 0.5, 2)  # type: ignore[arg-type]
     return network

@@ -1,4 +1,4 @@
-"""Artificial data: the Gaussians are what they claim, and a split is a partition."""
+"""Artificial data sets have the documented distribution, and splits are partitions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shortlist.datasets import Samples, digits, gaussian
 
 
 def class_means(seed: int, separation: float, n_classes: int, dimension: int) -> np.ndarray:
-    """The problem's means, estimated from a very large sample of it."""
+    """Return the class means, estimated from a very large sample."""
     data = gaussian(400_000, separation, seed, n_classes=n_classes, dimension=dimension)
     return np.stack([data.x[data.y == k].mean(axis=0, dtype=np.float64) for k in range(n_classes)])
 
 
-def test_the_posterior_is_bayes_rule_with_scipys_densities() -> None:
+def test_the_posterior_follows_from_the_densities() -> None:
     data = gaussian(300, 1.0, seed=3, n_classes=4, dimension=3)
     means = class_means(3, 1.0, 4, 3)
     densities = np.stack([multivariate_normal(m, np.eye(3)).pdf(data.x) for m in means], axis=1)
@@ -30,9 +30,9 @@ def test_the_posterior_is_calibrated() -> None:
     data = gaussian(100_000)
     assert data.posterior is not None
     top = data.posterior.max(axis=1)
-    right = data.posterior.argmax(axis=1) == data.y
-    assert abs(top.mean() - right.mean()) < 0.006  # four standard errors
-    assert 0.4 < right.mean() < 0.6
+    correct = data.posterior.argmax(axis=1) == data.y
+    assert abs(top.mean() - correct.mean()) < 0.006  # This is four standard errors.
+    assert 0.4 < correct.mean() < 0.6
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000, 1003])
@@ -45,8 +45,8 @@ def test_classes_are_balanced(rows: int) -> None:
     assert data.x.dtype == np.float32
 
 
-def test_every_m_samples_the_same_problem() -> None:
-    """Rows of a small sample have, under a large sample's means, their own posterior."""
+def test_all_sample_sizes_have_the_same_distribution() -> None:
+    """The posterior of a small sample follows from the class means of a large one."""
     small = gaussian(500, 1.0, seed=5, n_classes=3, dimension=4)
     means = class_means(5, 1.0, 3, 4)
     logits = small.x @ means.T - 0.5 * (means**2).sum(axis=1)
@@ -58,7 +58,7 @@ def test_every_m_samples_the_same_problem() -> None:
     assert not np.allclose(class_means(6, 1.0, 3, 4), means, atol=0.1)
 
 
-def test_the_seed_is_all_that_is_random() -> None:
+def test_the_data_depend_on_the_seed_alone() -> None:
     a, b, c = gaussian(50), gaussian(50), gaussian(50, seed=1)
     assert np.array_equal(a.x, b.x)
     assert np.array_equal(a.y, b.y)
@@ -68,7 +68,7 @@ def test_the_seed_is_all_that_is_random() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"m": 0}, {"m": 2.5}, {"separation": 0.0}, {"separation": -1.0}, {"n_classes": 1}]
 )
-def test_gaussians_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_invalid_parameters(wrong: dict[str, float]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
         gaussian(**({"m": 10} | wrong))  # type: ignore[arg-type]
@@ -82,20 +82,20 @@ def test_a_split_is_a_partition(sizes: list[int], seed: int) -> None:
     assert [len(p) for p in parts] == [*sizes, *([170 - sum(sizes)] if sum(sizes) < 170 else [])]
     assert sorted(np.concatenate([p.y for p in parts])) == list(range(170))
     for part in parts:
-        assert np.array_equal(part.x[:, 0], part.y)  # rows stay together
+        assert np.array_equal(part.x[:, 0], part.y)  # Features and labels stay aligned.
 
 
-def test_a_split_keeps_the_posterior_and_can_be_all() -> None:
+def test_a_split_keeps_the_posterior() -> None:
     data = gaussian(100, dimension=3)
-    (whole,) = data.split(100)
-    assert whole.posterior is not None
+    (part,) = data.split(100)
+    assert part.posterior is not None
     assert data.posterior is not None
-    order = np.lexsort(whole.x.T), np.lexsort(data.x.T)
-    assert np.array_equal(whole.posterior[order[0]], data.posterior[order[1]])
+    order = np.lexsort(part.x.T), np.lexsort(data.x.T)
+    assert np.array_equal(part.posterior[order[0]], data.posterior[order[1]])
 
 
 @pytest.mark.parametrize("sizes", [(80, 30), (0, 10), (-5,)])
-def test_parts_that_cannot_be(sizes: tuple[int, ...]) -> None:
+def test_invalid_sizes_of_parts(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"cannot split 100 rows into parts of sizes"):
         gaussian(100, dimension=2).split(*sizes)
 
@@ -105,5 +105,5 @@ def test_digits() -> None:
     assert data.x.shape == (1797, 64)
     assert (data.x.min(), data.x.max()) == (0, 1)
     assert set(data.y) == set(range(10)) == set(data.classes)
-    assert np.bincount(data.y[:300]).min() > 15  # in random order, not sorted by class
+    assert np.bincount(data.y[:300]).min() > 15  # The order is random.
     assert repr(data) == "Samples(1,797 × 64, 10 classes)"

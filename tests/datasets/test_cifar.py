@@ -1,4 +1,4 @@
-"""CIFAR's archives: every pixel in its place, from the archive and from the folder."""
+"""CIFAR archives and folders are read pixel by pixel, and damaged ones raise errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITERS = {
 
 
 def pixel(row: np.ndarray, height: int, width: int, channel: int) -> int:
-    """CIFAR's own words: 1,024 bytes of red, then green, then blue, each row by row."""
+    """Return a pixel as CIFAR documents it: 1,024 bytes of red, then green, then blue."""
     return int(row[1024 * channel + 32 * height + width])
 
 
@@ -34,12 +34,12 @@ def check_pixels(images: Images, rows: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("writer", list(WRITERS))
-@pytest.mark.parametrize("packed", [True, False])
-def test_cifar10(writer: str, packed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_cifar10(writer: str, is_archive: bool, tmp_path: Path) -> None:
     members = archives.cifar10(WRITERS[writer])
     path = (
         archives.tar(tmp_path / "cifar-10-python.tar.gz", members)
-        if packed
+        if is_archive
         else archives.unpacked(tmp_path / "cifar-10-batches-py", members)
     )
     train, test = read_cifar10(path), read_cifar10(path, "test")
@@ -49,17 +49,17 @@ def test_cifar10(writer: str, packed: bool, tmp_path: Path) -> None:
     assert train.y.tolist() == np.concatenate(labels[:5]).tolist()
     assert test.y.tolist() == labels[5].tolist()
     assert train.classes.tolist() == test.classes.tolist() == archives.NAMES10
-    if not packed:  # the folder above will do
+    if not is_archive:  # The parent folder is accepted too.
         assert np.array_equal(read_cifar10(tmp_path).images, train.images)
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize("packed", [True, False])
-def test_cifar100(coarse: bool, packed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_cifar100(coarse: bool, is_archive: bool, tmp_path: Path) -> None:
     members = archives.cifar100()
     path = (
         archives.tar(tmp_path / "cifar-100-python.tar.gz", members)
-        if packed
+        if is_archive
         else archives.unpacked(tmp_path / "cifar-100-python", members)
     )
     for i, part in enumerate(("train", "test")):
@@ -72,8 +72,8 @@ def test_cifar100(coarse: bool, packed: bool, tmp_path: Path) -> None:
 
 
 def batch(**changed: object) -> bytes:
-    plain = {"data": archives.rows(4, 0), "labels": [0, 1, 2, 9]} | changed
-    return archives.python2({k.encode(): v for k, v in plain.items() if v is not None})
+    content = {"data": archives.rows(4, 0), "labels": [0, 1, 2, 9]} | changed
+    return archives.python2({k.encode(): v for k, v in content.items() if v is not None})
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def batch(**changed: object) -> bytes:
         ("batches.meta", archives.python2({b"label_names": [1]}), "no list of names label_names"),
     ],
 )
-@pytest.mark.parametrize("packed", [True, False])
-def test_what_is_wrong_with_an_archive(
-    member: str, content: bytes, message: str, packed: bool, tmp_path: Path
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_invalid_files_in_an_archive(
+    member: str, content: bytes, message: str, is_archive: bool, tmp_path: Path
 ) -> None:
     members = archives.cifar10() | {member: content}
     path = (
         archives.tar(tmp_path / "cifar-10-python.tar.gz", members)
-        if packed
+        if is_archive
         else archives.unpacked(tmp_path / "cifar-10-batches-py", members)
     )
     with pytest.raises(ValueError, match=message) as caught:
@@ -117,18 +117,18 @@ def test_what_is_wrong_with_an_archive(
 
 
 @pytest.mark.parametrize("name", ["os.system", "eval", "object array", "getattr"])
-def test_a_hostile_archive_names_what_it_asked_for(name: str, tmp_path: Path) -> None:
+def test_the_error_about_a_malicious_archive_names_the_function(name: str, tmp_path: Path) -> None:
     content, word = archives.hostile(tmp_path / "mark")[name]
     members = archives.cifar10() | {"data_batch_2": content}
     path = archives.tar(tmp_path / "cifar-10-python.tar.gz", members)
     with pytest.raises(ValueError, match=f"data_batch_2: it .*{word}.*again"):
         read_cifar10(path)
     assert not (tmp_path / "mark").exists()
-    # The other part has no such member, and is read.
+    # The test images are in another file of the archive.
     assert len(read_cifar10(path, "test")) == 4
 
 
-def test_members_that_are_missing(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     members = archives.cifar10()
     del members["data_batch_5"]
     for path in (
@@ -147,7 +147,7 @@ def test_members_that_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.6, 0.95])
-def test_an_archive_cut_short(share: float, tmp_path: Path) -> None:
+def test_a_truncated_archive(share: float, tmp_path: Path) -> None:
     path = archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10())
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
@@ -155,19 +155,18 @@ def test_an_archive_cut_short(share: float, tmp_path: Path) -> None:
         read_cifar10(path)
 
 
-def test_no_archive_at_all(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
     path = tmp_path / "cifar-10-python.tar.gz"
     path.write_text("<html>404</html>")
     with pytest.raises(ValueError, match=r"not a complete tar archive .*download it again"):
         read_cifar10(path)
 
 
-def test_names_that_lead_out_of_the_archive(tmp_path: Path) -> None:
-    """They are neither written nor taken for members."""
+def test_paths_outside_of_the_archive_are_ignored(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     members = archives.cifar10()
-    stray = members.pop("data_batch_1")
+    batch_1 = members.pop("data_batch_1")
     for name in (
         "../data_batch_1",
         "cifar-10-batches-py/../../data_batch_1",
@@ -175,11 +174,11 @@ def test_names_that_lead_out_of_the_archive(tmp_path: Path) -> None:
         "../cifar-10-batches-py/data_batch_1",
         "x/../cifar-10-batches-py/data_batch_1",
     ):
-        path = archives.tar(home / "cifar-10-python.tar.gz", members | {name: stray})
+        path = archives.tar(home / "cifar-10-python.tar.gz", members | {name: batch_1})
         with pytest.raises(ValueError, match="lacks data_batch_1;"):
             read_cifar10(path)
-        whole = members | {name: b"harm", "data_batch_1": stray}
-        assert len(read_cifar10(archives.tar(path, whole))) == 20
+        complete = members | {name: b"other content", "data_batch_1": batch_1}
+        assert len(read_cifar10(archives.tar(path, complete))) == 20
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["cifar-10-python.tar.gz", "home"]
 
 
@@ -187,7 +186,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(archives.cifar10()["data_batch_1"])
     members = archives.cifar10()
     del members["data_batch_1"]
-    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+    for link_type in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
         path = archives.tar(tmp_path / "cifar-10-python.tar.gz", members)
         with tarfile.open(path, "w:gz") as archive:
             for name, content in members.items():
@@ -195,13 +194,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
                 info.size = len(content)
                 archive.addfile(info, io.BytesIO(content))
             link = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
-            link.type, link.linkname = kind, str(tmp_path / "secret")
+            link.type, link.linkname = link_type, str(tmp_path / "secret")
             archive.addfile(link)
         with pytest.raises(ValueError, match="lacks data_batch_1"):
             read_cifar10(path)
 
 
-def test_a_member_of_absurd_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_above_the_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shortlist.datasets.images.cifar.MAX_BYTES", 10_000)
     for path in (
         archives.tar(tmp_path / "cifar-10-python.tar.gz", archives.cifar10()),

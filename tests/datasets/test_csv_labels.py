@@ -1,4 +1,4 @@
-"""Labels of CSV files are what stands in the file: "NA" is a name, and "01" is not 1."""
+"""Labels in CSV files are read as text: "NA" is a name, and "01" differs from "1"."""
 
 from __future__ import annotations
 
@@ -15,15 +15,30 @@ import shortlist as sl
 from shortlist.cli import app
 from shortlist.datasets import read_rows, stream_rows
 
-ODD = ["NA", "01", "null", "nan", "1e5", "True", "", "1", "None", "0x1", "1_000", "-0", "+1", "²"]
+UNUSUAL_LABELS = [
+    "NA",
+    "01",
+    "null",
+    "nan",
+    "1e5",
+    "True",
+    "",
+    "1",
+    "None",
+    "0x1",
+    "1_000",
+    "-0",
+    "+1",
+    "²",
+]
 NAMES = ["NA", "01", "null", "nan", "1e5", "True", "1"]
 DATA = sl.datasets.gaussian(700, 0.5, n_classes=7, dimension=2)
 
 
 def call(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, done.output
-    return done.output
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
 
 
 def write(path: Path, names: list[str] = NAMES, **more: object) -> Path:
@@ -36,9 +51,9 @@ def write(path: Path, names: list[str] = NAMES, **more: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet"])
-def test_odd_names_stay_what_they_are(ending: str, tmp_path: Path) -> None:
-    file = write(tmp_path / f"a{ending}")
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_unusual_names_are_not_converted(suffix: str, tmp_path: Path) -> None:
+    file = write(tmp_path / f"a{suffix}")
     rows = read_rows(file)
     assert rows.classes.tolist() == NAMES
     assert rows.y.tolist() == np.array(NAMES)[DATA.y].tolist()
@@ -47,15 +62,14 @@ def test_odd_names_stay_what_they_are(ending: str, tmp_path: Path) -> None:
     expected = sl.SplitConformal("lac", accuracy=0.8).fit(
         DATA.posterior, np.array(NAMES)[DATA.y], classes=NAMES
     )
-    found = [json.loads(line)["labels"] for line in (tmp_path / "s.jsonl").open()]
-    same = sum(
-        a == b for a, b in zip(found, expected.predict_set(DATA.posterior).labels(), strict=True)
-    )
-    assert same > 0.99 * len(found)  # CSV rounds
+    labels = [json.loads(line)["labels"] for line in (tmp_path / "s.jsonl").open()]
+    expected_labels = expected.predict_set(DATA.posterior).labels()
+    n_equal = sum(a == b for a, b in zip(labels, expected_labels, strict=True))
+    assert n_equal > 0.99 * len(labels)  # Numbers in CSV are rounded.
 
 
-@pytest.mark.parametrize("label", ODD)
-def test_one_odd_label_among_others(label: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("label", UNUSUAL_LABELS)
+def test_one_unusual_label(label: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f'"{label}",b,y\n0.5,0.5,{label}\n0.1,0.9,b\n')
     if label == "":
@@ -68,19 +82,19 @@ def test_one_odd_label_among_others(label: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["0", "1", "01"], ["0", "1", "2"], ["10", "20", "30"]])
-def test_parts_of_a_file_have_labels_of_one_type(names: list[str], tmp_path: Path) -> None:
+def test_all_blocks_of_a_file_have_the_same_label_type(names: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     lines = [f"0.5,0.3,0.2,{names[i % 2 if i < 6 else 2]}" for i in range(9)]
     path.write_text("\n".join([",".join([*names, "y"]), *lines]))
     parts = list(stream_rows(path, block_rows=3))
-    kinds = {part.y.dtype.kind for part in parts} | {part.classes.dtype.kind for part in parts}
-    assert kinds in ({"i"}, {"U"}, {"O"}, {"O", "U"})
+    types = {part.y.dtype.kind for part in parts} | {part.classes.dtype.kind for part in parts}
+    assert types in ({"i"}, {"U"}, {"O"}, {"O", "U"})
     labels = [label for part in parts for label in part.y.tolist()]
     assert set(labels) == set(parts[0].classes.tolist())
     assert len(set(labels)) == 3
 
 
-def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+def test_two_columns_with_the_same_name(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b,a,y\n0.5,0.3,0.2,a\n0.5,0.3,0.2,b\n")
     with pytest.raises(ValueError, match=r"a\.csv has two columns named 'a'"):
@@ -88,7 +102,7 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_longer_than_the_header(tmp_path: Path) -> None:
-    """Else the first column would be taken for an index, and all others for their neighbours."""
+    """pandas would take the first column as an index, and shift the names of all columns."""
     path = tmp_path / "a.csv"
     for more in ("7", ""):
         path.write_text(f"a,b,y\n0.5,0.3,a,{more}\n0.2,0.6,b,{more}\n")
@@ -107,10 +121,10 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.parquet: y of row 1 is missing"):
         read_rows(tmp_path / "a.parquet")
     path.write_text("a,b,y\n0.5,0.3,a\n0.2,,b\n")
-    assert np.isnan(np.asarray(read_rows(path).scores)[1, 1])  # refused where scores are needed
+    assert np.isnan(np.asarray(read_rows(path).scores)[1, 1])  # Raises when ranked.
 
 
-def test_the_same_rows_on_the_standard_input(tmp_path: Path, monkeypatch) -> None:
+def test_standard_input(tmp_path: Path, monkeypatch) -> None:
     file = write(tmp_path / "a.csv")
     expected = read_rows(file)
     monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text()))
@@ -119,7 +133,7 @@ def test_the_same_rows_on_the_standard_input(tmp_path: Path, monkeypatch) -> Non
     assert np.array_equal(np.asarray(rows.scores), np.asarray(expected.scores))
 
 
-def test_files_as_spreadsheets_write_them(tmp_path: Path) -> None:
+def test_files_written_by_spreadsheets(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('a,"b, c",y\r\n0.5,0.3,a\r\n0.2,0.6,"b, c"\r\n'.encode("utf-8-sig"))
     rows = read_rows(path)

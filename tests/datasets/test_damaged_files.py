@@ -1,4 +1,4 @@
-"""Data files that are damaged or mean harm: one clean line, and nothing else happens."""
+"""Commands on damaged or malicious data files print a one-line error and execute nothing."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ HERE = Path(__file__).parent
 
 
 def run(count: int, seed: int, timeout: float) -> dict[str, object]:
-    """Mutations in a process of their own: its audit hook cannot be taken away again."""
+    """Run the fuzzer in another process, because its audit hook cannot be removed."""
     command = [sys.executable, str(HERE / "fuzz_commands.py"), str(count), str(seed)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    process = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=environment
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    report: dict[str, object] = json.loads(process.stdout)
+    return report
 
 
 def test_a_sample_of_mutations() -> None:
-    found = run(100, 0, timeout=300)
-    assert found["findings"] == []
-    counts = found["counts"]
+    report = run(100, 0, timeout=300)
+    assert report["findings"] == []
+    counts = report["counts"]
     assert sum(n for name, n in counts.items() if name.endswith("exit 1")) > 30
     assert sum(n for name, n in counts.items() if name.endswith("exit 0")) > 10
 
@@ -34,6 +36,6 @@ def test_a_sample_of_mutations() -> None:
 @pytest.mark.study
 @pytest.mark.timeout(7200)
 def test_many_mutations() -> None:
-    found = run(10_000, 1, timeout=7200)
-    print(json.dumps(found, indent=1))
-    assert found["findings"] == []
+    report = run(10_000, 1, timeout=7200)
+    print(json.dumps(report, indent=1))
+    assert report["findings"] == []

@@ -1,4 +1,4 @@
-"""Features equal what one gets by hand, and the network is left as it was."""
+"""Features equal those of a direct forward pass, and the network is unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from small_networks import CLOSE, Clip, ResNet, ViT, Wrapped, seeded
+from small_networks import TOLERANCE, Clip, ContainerOutput, ResNet, ViT, seeded
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from shortlist.datasets import Images, extract_features
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (11, 16, 16, 3), dtype=np.uint8)
-FLOATS = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255  # as networks take them
+FLOATS = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255
 
 
 def by_hand(function: Callable[[Tensor], Tensor], network: nn.Module) -> np.ndarray:
@@ -28,10 +28,10 @@ def by_hand(function: Callable[[Tensor], Tensor], network: nn.Module) -> np.ndar
 
 def close(a: np.ndarray, b: np.ndarray) -> None:
     assert a.shape == b.shape
-    np.testing.assert_allclose(a, b, rtol=CLOSE, atol=CLOSE)
+    np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-# The same as by hand
+# Equality with a direct forward pass
 
 
 def test_the_output_of_the_model() -> None:
@@ -51,14 +51,13 @@ def test_a_layer_of_a_residual_network() -> None:
     )
 
 
-def test_a_layer_that_is_written_over_later() -> None:
-    """What the layer gave, not what the next ones made of its memory."""
+def test_a_layer_whose_output_is_overwritten_later() -> None:
     net = seeded(ResNet)
     block = net.layer1[1]
     expected = by_hand(lambda x: block.bn(block.conv(net.layer1[0](net.stem(x)))).mean((2, 3)), net)
-    got = extract_features(net, PIXELS, "layer1.1.bn")
-    close(got, expected)
-    assert not np.allclose(got, extract_features(net, PIXELS, "layer1.1"))
+    features = extract_features(net, PIXELS, "layer1.1.bn")
+    close(features, expected)
+    assert not np.allclose(features, extract_features(net, PIXELS, "layer1.1"))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(768, 6), nn.ReLU(inplace=True))
     close(extract_features(flat, PIXELS, "1"), by_hand(flat[:2], flat))
 
@@ -77,20 +76,20 @@ def test_tokens() -> None:
     )
 
 
-def test_a_tower_of_a_larger_model() -> None:
+def test_a_method_of_a_larger_model() -> None:
     net = seeded(Clip)
     expected = by_hand(net.encode_image, net)
     net.train()
-    close(extract_features(net.encode_image, PIXELS), expected)  # dropout is off
+    close(extract_features(net.encode_image, PIXELS), expected)
     assert net.training
     inner = by_hand(lambda x: net.visual(x)[:, 0], net)
     close(extract_features(net.encode_image, PIXELS, "visual"), inner)
     close(extract_features(net.visual, PIXELS), inner)
 
 
-@pytest.mark.parametrize("kind", ["tuple", "output", "object", "dictionary"])
-def test_outputs_inside_of_something(kind: str) -> None:
-    net = seeded(Wrapped, kind)
+@pytest.mark.parametrize("container", ["tuple", "nested tuple", "output", "object", "dictionary"])
+def test_outputs_inside_a_container(container: str) -> None:
+    net = seeded(ContainerOutput, container)
     close(extract_features(net, PIXELS), by_hand(net.inner, net))
 
 
@@ -103,7 +102,7 @@ def test_a_plain_function() -> None:
 
 
 class Shared(nn.Module):
-    """One layer, called twice."""
+    """A network that calls one layer twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,17 +112,17 @@ class Shared(nn.Module):
         return self.mix(self.mix(x).relu()) + 1
 
 
-def test_of_a_layer_that_runs_twice_the_last_output() -> None:
+def test_the_last_output_of_a_layer_that_runs_twice() -> None:
     net = seeded(Shared)
     expected = by_hand(lambda x: net.mix(net.mix(x).relu()).mean((2, 3)), net)
     close(extract_features(net, PIXELS, "mix"), expected)
 
 
-# Whatever holds the images
+# Types of input
 
 
 class Pairs(Dataset):  # type: ignore[type-arg]
-    """A Dataset without iteration, as most are."""
+    """A Dataset that is not iterable."""
 
     def __len__(self) -> int:
         return len(PIXELS)
@@ -136,7 +135,7 @@ def generator() -> Iterator[np.ndarray]:
     yield from PIXELS
 
 
-HOLDERS: dict[str, Callable[[], object]] = {
+INPUTS: dict[str, Callable[[], object]] = {
     "bytes": lambda: PIXELS,
     "bytes, a view": lambda: np.ascontiguousarray(PIXELS[::-1])[::-1],
     "bytes, torch": lambda: torch.from_numpy(PIXELS),
@@ -156,39 +155,39 @@ HOLDERS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("holder", list(HOLDERS))
-def test_every_holder_of_images(holder: str) -> None:
+@pytest.mark.parametrize("source", list(INPUTS))
+def test_every_type_of_input(source: str) -> None:
     net = seeded(ResNet)
-    close(extract_features(net, HOLDERS[holder](), batch_size=4), by_hand(net, net))
+    close(extract_features(net, INPUTS[source](), batch_size=4), by_hand(net, net))
 
 
 @given(st.integers(1, 13), st.sampled_from([None, "layer1", "fc"]))
 @settings(max_examples=15, deadline=None)
-def test_batches_make_no_difference(batch_size: int, layer: str | None) -> None:
+def test_features_do_not_depend_on_the_batch_size(batch_size: int, layer: str | None) -> None:
     net = seeded(ResNet)
     whole = extract_features(net, PIXELS, layer, batch_size=100)
     close(extract_features(net, PIXELS, layer, batch_size=batch_size), whole)
     close(extract_features(net, PIXELS[3:5], layer), whole[3:5])
 
 
-# Preparation
+# Preprocessing
 
 
-def test_the_default_preparation() -> None:
-    seen: list[Tensor] = []
+def test_the_default_preprocessing() -> None:
+    inputs: list[Tensor] = []
 
     def model(x: Tensor) -> Tensor:
-        seen.append(x)
+        inputs.append(x)
         return x.mean((2, 3))
 
     mean, std = [0.1, 0.2, 0.3], [2.0, 4.0, 8.0]
     extract_features(model, PIXELS, mean=mean, std=std)
     expected = (PIXELS.astype(np.float64) / 255 - mean) / std
-    np.testing.assert_allclose(seen[0].numpy(), expected.transpose(0, 3, 1, 2), atol=1e-6)
+    np.testing.assert_allclose(inputs[0].numpy(), expected.transpose(0, 3, 1, 2), atol=1e-6)
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(16, 16, 8), (16, 24, 16), (30, 20, 40)])
-def test_size_is_the_middle_square(height: int, width: int, size: int) -> None:
+def test_images_are_resized_and_cropped(height: int, width: int, size: int) -> None:
     shapes: list[tuple[int, ...]] = []
 
     def model(x: Tensor) -> Tensor:
@@ -200,23 +199,23 @@ def test_size_is_the_middle_square(height: int, width: int, size: int) -> None:
     row = extract_features(model, ramp, size=size).reshape(3, size, size)[0, size // 2]
     assert shapes == [(1, 3, size, size)]
     assert (np.diff(row) >= -1e-6).all()
-    kept = min(height, width) / width  # of the ramp, in the middle
+    cropped_range = min(height, width) / width  # The centre of the ramp, which is from 0 to 1.
     assert abs(row.mean() - 0.5) < 0.02
-    assert abs((row[-1] - row[0]) - kept) < 2.5 / min(size, width)
+    assert abs((row[-1] - row[0]) - cropped_range) < 2.5 / min(size, width)
 
 
-def test_a_transform_does_it_all() -> None:
-    seen: list[Tensor] = []
+def test_a_transform_replaces_all_preprocessing() -> None:
+    batches: list[Tensor] = []
 
     def transform(batch: Tensor) -> Tensor:
-        seen.append(batch)
+        batches.append(batch)
         return batch[:, :, :8, :8].double() / 255 - 1
 
-    got = extract_features(seeded(ResNet), PIXELS, transform=transform, batch_size=4)
-    assert [tuple(x.shape) for x in seen] == [(4, 3, 16, 16), (4, 3, 16, 16), (3, 3, 16, 16)]
-    assert {x.dtype for x in seen} == {torch.uint8}
+    features = extract_features(seeded(ResNet), PIXELS, transform=transform, batch_size=4)
+    assert [tuple(x.shape) for x in batches] == [(4, 3, 16, 16), (4, 3, 16, 16), (3, 3, 16, 16)]
+    assert {x.dtype for x in batches} == {torch.uint8}
     net = seeded(ResNet)
-    close(got, by_hand(lambda x: net(x[:, :, :8, :8] - 1), net))
+    close(features, by_hand(lambda x: net(x[:, :, :8, :8] - 1), net))
     with pytest.raises(ValueError, match=r"transform does all.*leave out mean and size"):
         extract_features(net, PIXELS, transform=transform, mean=[0.5], size=3)
 
@@ -226,13 +225,13 @@ def test_types() -> None:
     single, half = (extract_features(net, PIXELS, dtype=t) for t in ("float32", "float16"))  # type: ignore[arg-type]
     assert (single.dtype, half.dtype) == (np.float32, np.float16)
     np.testing.assert_array_equal(single.astype(np.float16), half)
-    coarse = extract_features(seeded(ResNet).to(torch.bfloat16), PIXELS)  # the images follow it
+    coarse = extract_features(seeded(ResNet).to(torch.bfloat16), PIXELS)
     np.testing.assert_allclose(coarse, single, atol=0.05)
     with pytest.raises(ValueError, match="do not fit into float16"):
         extract_features(lambda x: x.mean((2, 3)) * 1e6, PIXELS, dtype="float16")
 
 
-# The network is left as it was
+# The network is unchanged
 
 
 def state(net: nn.Module) -> list[object]:
@@ -244,9 +243,7 @@ def state(net: nn.Module) -> list[object]:
     ]
 
 
-class Stumbles(nn.Module):
-    """Fails in its third batch."""
-
+class FailsInThirdBatch(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inner, self.count = ResNet(), 0
@@ -254,28 +251,28 @@ class Stumbles(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.count += 1
         if self.count == 3:
-            raise RuntimeError("stumbled")
+            raise RuntimeError("third batch")
         return self.inner(x)
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_mode_hooks_gradients_and_statistics_stay(training: bool) -> None:
-    net = seeded(Stumbles)
+def test_mode_hooks_gradients_and_statistics_are_restored(training: bool) -> None:
+    net = seeded(FailsInThirdBatch)
     net.train(training)
-    net.inner.layer1[0].bn.train(not training)  # one layer otherwise, as when it is frozen
+    net.inner.layer1[0].bn.train(not training)  # One layer differs in mode, as if it were frozen.
     before = state(net)
-    with pytest.raises(RuntimeError, match="stumbled"):
+    with pytest.raises(RuntimeError, match="third batch"):
         extract_features(net, PIXELS, "inner.layer1", batch_size=2)
     assert state(net) == before
-    got = extract_features(net, PIXELS, "inner.layer1", batch_size=2)
+    features = extract_features(net, PIXELS, "inner.layer1", batch_size=2)
     assert state(net) == before
-    assert isinstance(got, np.ndarray)
-    net.inner(FLOATS).sum().backward()  # and it still learns
+    assert isinstance(features, np.ndarray)
+    net.inner(FLOATS).sum().backward()  # The network can still be trained.
     assert net.inner.fc.weight.grad is not None
 
 
 @pytest.mark.parametrize("images", [PIXELS.copy(), FLOATS.clone(), FLOATS.numpy().copy()])
-def test_images_stay(images: np.ndarray | Tensor) -> None:
+def test_images_are_unchanged(images: np.ndarray | Tensor) -> None:
     before = images.copy() if isinstance(images, np.ndarray) else images.clone()
     net = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten())
     extract_features(net, images, transform=lambda x: x.float().mul_(2).sub_(1))
@@ -284,18 +281,18 @@ def test_images_stay(images: np.ndarray | Tensor) -> None:
     assert bool((images == before).all())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_a_gpu_is_used_and_left() -> None:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_network_is_moved_to_a_gpu_and_back() -> None:
     net = seeded(ResNet)
     before = state(net)
-    where: list[str] = []
-    net.fc.register_forward_hook(lambda m, i, o: where.append(o.device.type))
-    got = extract_features(net, PIXELS)
-    assert where == ["cuda"]
+    devices: list[str] = []
+    net.fc.register_forward_hook(lambda m, i, o: devices.append(o.device.type))
+    features = extract_features(net, PIXELS)
+    assert devices == ["cuda"]
     assert [p.device.type for p in net.parameters()] == ["cpu"] * len(list(net.parameters()))
     net.fc._forward_hooks.clear()
     assert state(net) == before
-    np.testing.assert_allclose(got, by_hand(net, net), atol=1e-3)
+    np.testing.assert_allclose(features, by_hand(net, net), atol=1e-3)
 
 
 def test_a_device_by_name() -> None:
@@ -306,32 +303,32 @@ def test_a_device_by_name() -> None:
 
 
 def test_another_device_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processor by another name is another device, where there is no GPU to test with."""
+    """Without a GPU, the device cpu:0 stands for a device other than cpu."""
     monkeypatch.setattr(
         "shortlist.datasets.images.extraction.resolve_device",
         lambda device, x: torch.device("cpu", 0),
     )
-    moved: list[str] = []
+    devices: list[str] = []
 
-    class Moved(Stumbles):
-        def to(self, device: torch.device) -> Moved:  # type: ignore[override]
-            moved.append(str(device))
+    class RecordsDevices(FailsInThirdBatch):
+        def to(self, device: torch.device) -> RecordsDevices:  # type: ignore[override]
+            devices.append(str(device))
             return self
 
-    net = seeded(Moved)
-    with pytest.raises(RuntimeError, match="stumbled"):
+    net = seeded(RecordsDevices)
+    with pytest.raises(RuntimeError, match="third batch"):
         extract_features(net, PIXELS, device="cpu:0", batch_size=2)
-    assert moved == ["cpu:0", "cpu"]
+    assert devices == ["cpu:0", "cpu"]
 
 
-def test_a_device_that_forgets() -> None:
+def test_the_meta_device_is_refused() -> None:
     net = seeded(ResNet)
     with pytest.raises(ValueError, match='device "meta" computes nothing'):
         extract_features(net, PIXELS, device="meta")
     close(extract_features(net, PIXELS), by_hand(net, net))
 
 
-# What is wrong
+# Errors
 
 
 def test_an_unknown_layer() -> None:
@@ -392,7 +389,7 @@ def test_wrong_settings(wrong: dict[str, object], message: str) -> None:
         extract_features(model, PIXELS, **wrong)  # type: ignore[arg-type]
 
 
-def test_where_the_trouble_is() -> None:
+def test_the_image_with_infinite_features_is_named() -> None:
     def model(x: Tensor) -> Tensor:
         return x.mean((2, 3)).log()
 

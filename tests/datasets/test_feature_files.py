@@ -1,4 +1,4 @@
-"""Feature files come back as they went; they are checked, and never executed."""
+"""Feature files are saved and loaded without loss, are validated, and are never executed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shortlist.datasets import FeatureFile, Samples, load, save
 
 def arrays(**changed: object) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    made: dict[str, object] = {}
-    for part, rows in (("fit", 8), ("select", 6), ("test", 5)):
-        made[f"x_{part}"] = rng.normal(size=(rows, 3)).astype(np.float16)
-        made[f"y_{part}"] = np.arange(rows) % 4
-    return {k: v for k, v in (made | changed).items() if v is not None}  # type: ignore[misc]
+    valid: dict[str, object] = {}
+    for split, rows in (("fit", 8), ("select", 6), ("test", 5)):
+        valid[f"x_{split}"] = rng.normal(size=(rows, 3)).astype(np.float16)
+        valid[f"y_{split}"] = np.arange(rows) % 4
+    return {k: v for k, v in (valid | changed).items() if v is not None}  # type: ignore[misc]
 
 
 def write(folder: Path, **changed: object) -> Path:
@@ -33,7 +33,7 @@ def write(folder: Path, **changed: object) -> Path:
     return path
 
 
-def test_a_file_comes_back_as_it_went(tmp_path: Path) -> None:
+def test_load(tmp_path: Path) -> None:
     file = load(write(tmp_path, classes=np.array(["a", "b", "c", "d", "e"])))
     for part in ("fit", "select", "test"):
         samples = getattr(file, part)
@@ -65,40 +65,38 @@ def test_a_file_comes_back_as_it_went(tmp_path: Path) -> None:
         ({"x_fit": np.full((8, 3), -np.inf)}, r"mine\.npz: x_fit holds -inf at row 0, column 0"),
     ],
 )
-def test_what_is_wrong_with_a_file(
-    changed: dict[str, object], message: str, tmp_path: Path
-) -> None:
+def test_invalid_arrays(changed: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         load(write(tmp_path, **changed))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.npz"):
         load(tmp_path / "nothing.npz")
 
 
-class Trap:
-    """What a pickle can do."""
+class MaliciousObject:
+    """An object whose pickle calls a function when it is loaded."""
 
-    sprung = False
+    was_executed = False
 
     @staticmethod
-    def spring() -> None:
-        Trap.sprung = True
+    def execute() -> None:
+        MaliciousObject.was_executed = True
 
     def __reduce__(self) -> tuple[object, tuple[()]]:
-        return Trap.spring, ()
+        return MaliciousObject.execute, ()
 
 
 @pytest.mark.parametrize("name", ["classes", "x_fit", "extra"])
 def test_nothing_in_a_file_is_executed(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "trap.npz"
-    trap = np.empty(5, dtype=object)
-    trap[:] = [Trap() for _ in range(5)]
-    np.savez(path, **(arrays() | {name: trap}), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"trap\.npz is not a readable \.npz file"):
+    path = tmp_path / "malicious.npz"
+    objects = np.empty(5, dtype=object)
+    objects[:] = [MaliciousObject() for _ in range(5)]
+    np.savez(path, **(arrays() | {name: objects}), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"malicious\.npz is not a readable \.npz file"):
         load(path)
-    assert not Trap.sprung
+    assert not MaliciousObject.was_executed
 
 
 def test_other_files(tmp_path: Path) -> None:
@@ -116,8 +114,8 @@ def test_other_files(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def attempt(path: Path) -> FeatureFile | str:
-    """What the file holds, or the complaint about it."""
+def load_or_error(path: Path) -> FeatureFile | str:
+    """Return the content of a file, or the error that reading it raises."""
     try:
         return load(path)
     except ValueError as error:
@@ -126,8 +124,8 @@ def attempt(path: Path) -> FeatureFile | str:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_damaged_file_is_refused_or_read_whole(data: st.DataObject) -> None:
-    """Cut anywhere, or with any byte changed: an error of ours, or the arrays unchanged."""
+def test_a_damaged_file_raises_or_is_read_completely(data: st.DataObject) -> None:
+    """A file that is truncated or has a changed byte raises ValueError or has all arrays."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays())
     content = bytearray(buffer.getvalue())
@@ -139,7 +137,7 @@ def test_a_damaged_file_is_refused_or_read_whole(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.npz"
         path.write_bytes(content)
-        outcome = attempt(path)
+        outcome = load_or_error(path)
     if isinstance(outcome, str):
         assert "damaged.npz" in outcome
     else:
@@ -147,18 +145,14 @@ def test_a_damaged_file_is_refused_or_read_whole(data: st.DataObject) -> None:
         assert np.array_equal(outcome.fit.x, arrays()["x_fit"])
 
 
-def test_the_public_door() -> None:
-    assert sl.datasets.load is load
-
-
 # Writing
 
-PARTS = ("fit", "select", "test")
+SPLITS = ("fit", "select", "test")
 
 
 @st.composite
 def feature_files(draw: st.DrawFn) -> FeatureFile:
-    """Parts of any sizes, float types, integer types and class names."""
+    """Draw splits with any sizes, types of numbers and class names."""
     columns, n = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     names = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=4)
     classes = draw(
@@ -167,12 +161,12 @@ def feature_files(draw: st.DrawFn) -> FeatureFile:
         ).filter(lambda c: c.shape == (n,))
     )
     parts = []
-    for _ in PARTS:
+    for _ in SPLITS:
         rows = draw(st.integers(1, 5))
-        kind = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+        dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
         x = draw(
             hnp.arrays(
-                kind, (rows, columns), elements={"allow_nan": False, "allow_infinity": False}
+                dtype, (rows, columns), elements={"allow_nan": False, "allow_infinity": False}
             )
         )
         y = draw(
@@ -188,13 +182,13 @@ def feature_files(draw: st.DrawFn) -> FeatureFile:
 
 @given(feature_files())
 @settings(max_examples=40, deadline=None)
-def test_what_is_saved_is_loaded(file: FeatureFile) -> None:
+def test_save_and_load(file: FeatureFile) -> None:
     with TemporaryDirectory() as folder:
         path = save(Path(folder) / "new" / "mine.npz", file)
         back = load(path)
-        assert [p.name for p in path.parent.iterdir()] == ["mine.npz"]  # nothing is left beside it
+        assert [p.name for p in path.parent.iterdir()] == ["mine.npz"]  # No temporary file is left.
     assert back.name == "mine"
-    for part in PARTS:
+    for part in SPLITS:
         one, other = getattr(file, part), getattr(back, part)
         for name in ("x", "y", "classes"):
             before, after = getattr(one, name), getattr(other, name)
@@ -206,13 +200,13 @@ def small(rows: int = 9) -> FeatureFile:
     return FeatureFile(*sl.datasets.gaussian(rows, dimension=2).split(4, 3))
 
 
-def test_a_file_that_is_there_stays_unless_asked(
+def test_an_existing_file_is_not_overwritten_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(tmp_path / "mine.npz", small())
     before = path.read_bytes()
     with monkeypatch.context() as patched:
-        patched.delattr(np, "savez_compressed")  # not even written aside
+        patched.delattr(np, "savez_compressed")  # Nothing may be written.
         with pytest.raises(FileExistsError, match=r"mine\.npz exists.*overwrite=True"):
             save(path, small(20))
     assert path.read_bytes() == before
@@ -220,9 +214,7 @@ def test_a_file_that_is_there_stays_unless_asked(
     assert len(load(path).test) == 13
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path / "mine.npz", small())
     before = path.read_bytes()
 
@@ -237,19 +229,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert path.read_bytes() == before
 
 
-def test_a_file_made_meanwhile_is_not_overwritten(
+def test_a_file_that_another_process_writes_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real = tmp_path / "mine.npz", np.savez_compressed
+    path, savez_compressed = tmp_path / "mine.npz", np.savez_compressed
 
     def slow(stream: io.BufferedWriter, **arrays: np.ndarray) -> None:
-        real(stream, **arrays)
-        path.write_text("someone else's")
+        savez_compressed(stream, **arrays)
+        path.write_text("another file")
 
     monkeypatch.setattr(np, "savez_compressed", slow)
     with pytest.raises(FileExistsError):
         save(path, small())
-    assert path.read_text() == "someone else's"
+    assert path.read_text() == "another file"
 
 
 @pytest.mark.parametrize(
@@ -261,31 +253,27 @@ def test_a_file_made_meanwhile_is_not_overwritten(
         (lambda s: Samples(s.x[:, :1], s.y, s.classes), "2, 1 and 2 columns"),
     ],
 )
-def test_what_could_not_be_loaded_is_not_written(
-    change: object, message: str, tmp_path: Path
-) -> None:
-    good = small()
-    bad = FeatureFile(good.fit, change(good.select), good.test)  # type: ignore[operator]
+def test_invalid_splits_are_not_written(change: object, message: str, tmp_path: Path) -> None:
+    valid = small()
+    invalid = FeatureFile(valid.fit, change(valid.select), valid.test)  # type: ignore[operator]
     with pytest.raises(ValueError, match=message):
-        save(tmp_path / "mine.npz", bad)
+        save(tmp_path / "mine.npz", invalid)
     assert not os.listdir(tmp_path)
 
 
 def test_names_that_are_objects(tmp_path: Path) -> None:
-    """Strings are written as strings; other objects would need a pickle, and are refused."""
-    x, y = np.zeros((2, 1)), np.array([0, 1])
-    for names, fine in ((["a", "b"], True), (["a", 7], False)):
-        part = Samples(x, y, np.array(names, dtype=object))
-        path = tmp_path / f"{fine}.npz"
-        if fine:
-            save(path, FeatureFile(part, part, part))
-            assert load(path).classes.tolist() == names
-        else:
-            with pytest.raises(ValueError, match="classes must hold names or numbers; got object"):
-                save(path, FeatureFile(part, part, part))
+    """Strings are written as strings. Other objects would need a pickle."""
+    x, y, path = np.zeros((2, 1)), np.array([0, 1]), tmp_path / "mine.npz"
+    strings, mixed = (
+        Samples(x, y, np.array(names, dtype=object)) for names in (["a", "b"], ["a", 7])
+    )
+    save(path, FeatureFile(strings, strings, strings))
+    assert load(path).classes.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="classes must hold names or numbers; got object"):
+        save(path, FeatureFile(mixed, mixed, mixed), overwrite=True)
 
 
-def test_where_no_file_can_be(tmp_path: Path) -> None:
+def test_invalid_targets(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must end in \.npz; got '.*mine'"):
         save(tmp_path / "mine", small())
     (tmp_path / "folder.npz").mkdir()

@@ -1,4 +1,4 @@
-"""`shortlist features`, run as a person runs it: archives in, a feature file out."""
+"""The command `shortlist features` creates feature files from archives and folders of images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 from scipy.io import savemat
-from small_networks import CLOSE, ResNet, seeded
+from small_networks import TOLERANCE, ResNet, seeded
 from typer.testing import CliRunner
 
 import shortlist as sl
@@ -24,23 +24,23 @@ from shortlist.cli import app
 from shortlist.datasets import FeatureFile, extract_features, load, read_cifar10
 
 MODEL = "small_networks:ResNet"
-"""Its weights are random, so that tests which compare two runs give it some."""
+"""A model with random weights. Tests that compare two runs give it weights from a file."""
 
 
-def features(*arguments: object):
+def run_features(*arguments: object):
     return CliRunner().invoke(app, ["features", *map(str, arguments)])
 
 
-def made(path: Path, *arguments: object) -> FeatureFile:
-    """The feature file that the command makes."""
-    result = features(*arguments, "-o", path)
+def build(path: Path, *arguments: object) -> FeatureFile:
+    """Run the command, and return the feature file that it writes."""
+    result = run_features(*arguments, "-o", path)
     assert result.exit_code == 0, result.output
     return load(path)
 
 
-def refused(*arguments: object) -> str:
-    """The one line that the command complains with."""
-    result = features(*arguments)
+def error_of(*arguments: object) -> str:
+    """Run the command, and return its error, which must be one line."""
+    result = run_features(*arguments)
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -63,7 +63,7 @@ def weights(tmp_path: Path) -> Path:
 def test_an_archive_becomes_a_feature_file(cifar: Path, weights: Path, tmp_path: Path) -> None:
     options = ["--layer", "layer1", "--weights", weights, "--size", 24, "--seed", 3]
     options += ["--mean", 0.1, 0.2, 0.3, "--std", 1, 2, 4, "--batch-size", 7]
-    file = made(tmp_path / "mine.npz", cifar, "--model", MODEL, *options)
+    file = build(tmp_path / "mine.npz", cifar, "--model", MODEL, *options)
     assert (len(file.fit), len(file.select), len(file.test)) == (30, 20, 10)
     assert file.classes.tolist() == archives.NAMES10
 
@@ -72,23 +72,23 @@ def test_an_archive_becomes_a_feature_file(cifar: Path, weights: Path, tmp_path:
         settings = {"mean": (0.1, 0.2, 0.3), "std": (1.0, 2.0, 4.0), "size": 24}
         return extract_features(seeded(ResNet), images, "layer1", **settings)  # type: ignore[arg-type]
 
-    np.testing.assert_allclose(file.test.x, by_hand("test"), atol=CLOSE)
+    np.testing.assert_allclose(file.test.x, by_hand("test"), atol=TOLERANCE)
     assert file.test.y.tolist() == read_cifar10(cifar, "test").y.tolist()
-    # fit and select are the training part in another order, each row with its own label
+    # The splits fit and select are the training images in another order, with their labels.
     x, y = np.concatenate([file.fit.x, file.select.x]), np.concatenate([file.fit.y, file.select.y])
     known = by_hand("train")
     order = [int(np.abs(known - row).sum(1).argmin()) for row in x]
     assert sorted(order) == list(range(50))
     assert order != sorted(order)
-    np.testing.assert_allclose(x, known[order], atol=CLOSE)
+    np.testing.assert_allclose(x, known[order], atol=TOLERANCE)
     assert y.tolist() == read_cifar10(cifar).y[order].tolist()
 
 
-def test_the_seed_and_the_share(cifar: Path, weights: Path, tmp_path: Path) -> None:
+def test_seed_and_select_share(cifar: Path, weights: Path, tmp_path: Path) -> None:
     options = [cifar, "--model", MODEL, "--weights", weights]
-    a = made(tmp_path / "a.npz", *options)
-    b = made(tmp_path / "b.npz", *options)
-    c = made(tmp_path / "c.npz", *options, "--seed", 1, "--select-share", 0.1)
+    a = build(tmp_path / "a.npz", *options)
+    b = build(tmp_path / "b.npz", *options)
+    c = build(tmp_path / "c.npz", *options, "--seed", 1, "--select-share", 0.1)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     assert len(c.select) == 5
     assert not np.array_equal(a.fit.x[:5], c.fit.x[:5])
@@ -98,20 +98,21 @@ def test_the_seed_and_the_share(cifar: Path, weights: Path, tmp_path: Path) -> N
 
 def test_cifar100_and_svhn(tmp_path: Path) -> None:
     path = archives.unpacked(tmp_path / "cifar-100-python", archives.cifar100())
-    file = made(tmp_path / "a.npz", path, "--model", MODEL)
+    file = build(tmp_path / "a.npz", path, "--model", MODEL)
     assert (len(file.fit), len(file.select), len(file.test), len(file.classes)) == (4, 2, 6, 100)
     rng = np.random.default_rng(0)
     for part, rows in (("train", 10), ("test", 5)):
         x = rng.integers(0, 256, (32, 32, 3, rows), dtype=np.uint8)
         y = np.arange(1, rows + 1)[:, None]
         savemat(tmp_path / f"{part}_32x32.mat", {"X": x, "y": y})
-    file = made(tmp_path / "b.npz", tmp_path, "--model", MODEL, "--format", "svhn")
+    file = build(tmp_path / "b.npz", tmp_path, "--model", MODEL, "--format", "svhn")
     assert (len(file.fit), len(file.select), file.test.y.tolist()) == (6, 4, [1, 2, 3, 4, 5])
-    alone = made(tmp_path / "c.npz", tmp_path / "train_32x32.mat", "--model", MODEL)
-    assert (len(alone.fit), len(alone.select), len(alone.test)) == (5, 3, 2)
+    train_only = build(tmp_path / "c.npz", tmp_path / "train_32x32.mat", "--model", MODEL)
+    assert (len(train_only.fit), len(train_only.select), len(train_only.test)) == (5, 3, 2)
 
 
-def folder(path: Path, classes: str, rows: int) -> Path:
+def write_image_folder(path: Path, classes: str, rows: int) -> Path:
+    """Write images of different sizes in a folder for each class."""
     rng = np.random.default_rng(0)
     for name in classes:
         (path / name).mkdir(parents=True)
@@ -125,11 +126,11 @@ def folder(path: Path, classes: str, rows: int) -> Path:
 def test_folders(test: str | None, tmp_path: Path) -> None:
     images = tmp_path / "images"
     if test is None:
-        folder(images, "abc", 10)
+        write_image_folder(images, "abc", 10)
     else:
-        folder(images / "train", "abc", 5)
-        folder(images / test, "bc", 2)
-    file = made(tmp_path / "mine.npz", images, "--model", MODEL, "--size", 16)
+        write_image_folder(images / "train", "abc", 5)
+        write_image_folder(images / test, "bc", 2)
+    file = build(tmp_path / "mine.npz", images, "--model", MODEL, "--size", 16)
     assert file.classes.tolist() == ["a", "b", "c"]
     if test is None:
         assert (len(file.fit), len(file.select), len(file.test)) == (14, 10, 6)
@@ -138,13 +139,13 @@ def test_folders(test: str | None, tmp_path: Path) -> None:
         assert file.test.y.tolist() == [1, 1, 2, 2]
 
 
-def test_images_of_many_sizes_need_one(tmp_path: Path) -> None:
-    images = folder(tmp_path / "images", "ab", 5)
-    line = refused(images, "-o", tmp_path / "x.npz", "--model", MODEL)
+def test_images_that_differ_in_size_need_the_option(tmp_path: Path) -> None:
+    images = write_image_folder(tmp_path / "images", "ab", 5)
+    line = error_of(images, "-o", tmp_path / "x.npz", "--model", MODEL)
     assert "give size=... to resize them" in line
 
 
-def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path) -> None:
+def test_a_model_in_a_file_and_all_formats_of_weights(cifar: Path, tmp_path: Path) -> None:
     (tmp_path / "sibling.py").write_text("from torch import nn\nWIDTH = 6\n")
     (tmp_path / "my_model.py").write_text(
         "from sibling import WIDTH, nn\n"
@@ -159,7 +160,7 @@ def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path
     torch.save({"epoch": 3, "state_dict": state}, tmp_path / "wrapped.pth")
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "parallel.bin")
     files = [
-        made(tmp_path / f"{i}.npz", cifar, "--model", spec, "--weights", tmp_path / name)
+        build(tmp_path / f"{i}.npz", cifar, "--model", spec, "--weights", tmp_path / name)
         for i, name in enumerate(["w.safetensors", "w.pt", "wrapped.pth", "parallel.bin"])
     ]
     assert files[0].fit.x.shape == (30, 6)
@@ -169,10 +170,10 @@ def test_a_model_in_a_file_and_both_kinds_of_weights(cifar: Path, tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore:the scores carry almost no information")
-def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
+def test_the_printed_python_code_runs(cifar: Path, tmp_path: Path) -> None:
     path = tmp_path / "it's mine.npz"
     archives.tar(cifar, archives.cifar10(per_batch=200))
-    result = features(cifar, "--model", MODEL, "-o", path)
+    result = run_features(cifar, "--model", MODEL, "-o", path)
     first, rest = result.stdout.split("\n", 1)
     assert re.fullmatch(
         re.escape(f"{path}: 5 features, 10 classes; 600 rows to fit, 400 to select, 200 to test")
@@ -180,7 +181,7 @@ def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
         first,
     )
     code = textwrap.dedent(rest.split("Next, in Python:\n")[1])
-    # The whole comparison takes a while, and is tested where it lives.
+    # The complete comparison is slow, so only its arguments are evaluated.
     code = code.replace("comparison = sl.compare(", "comparison = dict(").replace(
         "scores[0], file.select.y, features", "a=scores[0], b=file.select.y, features"
     )
@@ -194,19 +195,19 @@ def test_what_is_printed_can_be_done(cifar: Path, tmp_path: Path) -> None:
     sl.compare(inputs["a"], inputs["b"], inputs["features"], test=inputs["test"], methods=methods)
 
 
-def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> None:
+def test_a_file_is_overwritten_only_with_force(cifar: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
-    path.write_text("precious")
-    line = refused(
+    path.write_text("existing")
+    line = error_of(
         cifar, "-o", path, "--model", "nothing.at.all:f"
     )  # found before anything is done
     assert "mine.npz exists" in line
     assert "--force" in line
-    assert path.read_text() == "precious"
-    # A run that fails leaves the old file, even by force.
-    refused(cifar, "-o", path, "--model", MODEL, "--layer", "nothing", "--force")
-    assert path.read_text() == "precious"
-    assert len(made(path, cifar, "--model", MODEL, "--force").fit) == 30
+    assert path.read_text() == "existing"
+    # A run that fails keeps the existing file, even with --force.
+    error_of(cifar, "-o", path, "--model", MODEL, "--layer", "nothing", "--force")
+    assert path.read_text() == "existing"
+    assert len(build(path, cifar, "--model", MODEL, "--force").fit) == 30
     assert sorted(os.listdir(tmp_path)) == ["cifar-10-python.tar.gz", "mine.npz"]
 
 
@@ -230,57 +231,59 @@ def test_a_file_is_overwritten_only_by_force(cifar: Path, tmp_path: Path) -> Non
         (["--model", MODEL, "--weights", "nothing.pt"], ["there are no weights at 'nothing.pt'"]),
     ],
 )
-def test_one_line_for_what_is_wrong(
+def test_errors_are_one_line(
     arguments: list[str], words: list[str], cifar: Path, tmp_path: Path
 ) -> None:
-    line = refused(cifar, "-o", tmp_path / "mine.npz", *arguments)
+    line = error_of(cifar, "-o", tmp_path / "mine.npz", *arguments)
     for word in words:
         assert word in line
     assert os.listdir(tmp_path) == [cifar.name]
 
 
-def test_wrong_places(cifar: Path, tmp_path: Path) -> None:
-    assert "must end in .npz" in refused(cifar, "-o", tmp_path / "mine", "--model", MODEL)
+def test_wrong_paths(cifar: Path, tmp_path: Path) -> None:
+    assert "must end in .npz" in error_of(cifar, "-o", tmp_path / "mine", "--model", MODEL)
     out = tmp_path / "mine.npz"
-    assert "there is no file or folder at" in refused(tmp_path / "x", "-o", out, "--model", MODEL)
+    assert "there is no file or folder at" in error_of(tmp_path / "x", "-o", out, "--model", MODEL)
     (tmp_path / "empty").mkdir()
-    line = refused(tmp_path / "empty", "-o", out, "--model", MODEL)
+    line = error_of(tmp_path / "empty", "-o", out, "--model", MODEL)
     assert "is not recognized as one of cifar10, cifar100, svhn, folder" in line
     (tmp_path / "file.zip").write_text("")
-    assert "is not recognized as one of" in refused(
+    assert "is not recognized as one of" in error_of(
         tmp_path / "file.zip", "-o", out, "--model", MODEL
     )
 
 
-def test_weights_that_do_not_fit_or_mean_harm(cifar: Path, tmp_path: Path) -> None:
-    def complaint(name: str) -> str:
+def test_weights_that_do_not_fit_or_are_malicious(cifar: Path, tmp_path: Path) -> None:
+    def error_for(name: str) -> str:
         out = tmp_path / "mine.npz"
-        return refused(cifar, "-o", out, "--model", MODEL, "--weights", tmp_path / name)
+        return error_of(cifar, "-o", out, "--model", MODEL, "--weights", tmp_path / name)
 
     good = seeded(ResNet).state_dict()
     save_file({k: v for k, v in good.items() if k != "fc.bias"}, tmp_path / "less.safetensors")
-    assert "does not fit ResNet: 1 tensors are missing (first: fc.bias)" in complaint(
+    assert "does not fit ResNet: 1 tensors are missing (first: fc.bias)" in error_for(
         "less.safetensors"
     )
     torch.save(good | {"head": torch.zeros(1)}, tmp_path / "more.pt")
-    assert "1 tensors are unknown (first: head)" in complaint("more.pt")
+    assert "1 tensors are unknown (first: head)" in error_for("more.pt")
     save_file(good | {"fc.bias": torch.zeros(7)}, tmp_path / "other.safetensors")
-    assert "fc.bias is (7,), but must be (5,)" in complaint("other.safetensors")
+    assert "fc.bias is (7,), but must be (5,)" in error_for("other.safetensors")
     torch.save([1, 2], tmp_path / "list.pt")
-    assert "holds a list, not a state dict" in complaint("list.pt")
+    assert "holds a list, not a state dict" in error_for("list.pt")
     for name in ("broken.pt", "broken.safetensors"):
-        (tmp_path / name).write_text("nothing of the kind")
-        assert "without running code" in complaint(name)
-    torch.save(archives.Call(os.system, f"touch {tmp_path / 'mark'}"), tmp_path / "trap.pt")
-    assert "trap.pt cannot be read as weights without running code" in complaint("trap.pt")
+        (tmp_path / name).write_text("not weights")
+        assert "without running code" in error_for(name)
+    torch.save(archives.Call(os.system, f"touch {tmp_path / 'mark'}"), tmp_path / "malicious.pt")
+    assert "malicious.pt cannot be read as weights without running code" in error_for(
+        "malicious.pt"
+    )
     torch.save(seeded(ResNet), tmp_path / "whole.pt")
-    assert "save model.state_dict()" in complaint("whole.pt")
+    assert "save model.state_dict()" in error_for("whole.pt")
     assert not (tmp_path / "mark").exists()
     assert not (tmp_path / "mine.npz").exists()
 
 
 class Published:
-    """What torchvision says of its weights: here, that images are negated."""
+    """The published preprocessing of torchvision weights, which here negates images."""
 
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.5, 0.5)
     crop_size, resize_size = (14,), (18,)
@@ -292,22 +295,22 @@ class Published:
 
 
 class Library(types.ModuleType):
-    """Stands for torchvision.models and for timm, and for timm.data."""
+    """A replacement for the modules torchvision.models, timm and timm.data."""
 
     def __init__(self) -> None:
         super().__init__("library")
-        self.asked: list[tuple[str, object]] = []
+        self.requests: list[tuple[str, object]] = []
         self.DEFAULT = self
 
     def list_models(self, module: object = None) -> list[str]:
         return ["small_one", "small_two"]
 
     def get_model(self, name: str, weights: str | None) -> torch.nn.Module:
-        self.asked.append((name, weights))
+        self.requests.append((name, weights))
         return seeded(ResNet)
 
     def create_model(self, name: str, pretrained: bool) -> torch.nn.Module:
-        self.asked.append((name, pretrained))
+        self.requests.append((name, pretrained))
         return seeded(ResNet)
 
     def get_model_weights(self, name: str) -> Library:
@@ -322,17 +325,17 @@ class Library(types.ModuleType):
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
-    made = Library()
+    library = Library()
     for name in ("torchvision", "torchvision.models", "timm", "timm.data"):
-        monkeypatch.setitem(sys.modules, name, made)
-    return made
+        monkeypatch.setitem(sys.modules, name, library)
+    return library
 
 
-@pytest.mark.parametrize("kind", ["torchvision", "timm"])
-def test_published_weights_bring_their_preparation(
-    kind: str, library: Library, cifar: Path, weights: Path, tmp_path: Path
+@pytest.mark.parametrize("source", ["torchvision", "timm"])
+def test_published_weights_have_their_preprocessing(
+    source: str, library: Library, cifar: Path, weights: Path, tmp_path: Path
 ) -> None:
-    model = ["--model", f"{kind}:small_one"]
+    model = ["--model", f"{source}:small_one"]
     test = read_cifar10(cifar, "test")
     known = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.5), "size": 14}
 
@@ -340,49 +343,49 @@ def test_published_weights_bring_their_preparation(
         return extract_features(seeded(ResNet), test, **settings)  # type: ignore[arg-type]
 
     def close(name: str, x: np.ndarray, *arguments: object) -> None:
-        file = made(tmp_path / f"{name}.npz", cifar, *model, *arguments)
-        np.testing.assert_allclose(file.test.x, x, atol=CLOSE)
+        file = build(tmp_path / f"{name}.npz", cifar, *model, *arguments)
+        np.testing.assert_allclose(file.test.x, x, atol=TOLERANCE)
 
-    published = {"transform": Published()} if kind == "torchvision" else known
+    published = {"transform": Published()} if source == "torchvision" else known
     close("published", expected(**published))
-    # What is said explicitly takes the place of its part alone.
+    # An option replaces one of the published values, and the others stay.
     close("size", expected(**known | {"size": 20}), "--size", 20)
     close("std", expected(**known | {"std": (1.0, 2.0, 3.0)}), "--std", 1, 2, 3)
-    # Weights of one's own have no published preparation.
+    # Weights from a file have no published preprocessing.
     close("own", expected(), "--weights", weights)
-    asked = ["DEFAULT", "DEFAULT", "DEFAULT", None]
-    if kind == "timm":
-        asked = [True, True, True, False]  # type: ignore[list-item]
-    assert library.asked == [("small_one", a) for a in asked]
-    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:smal_one")
-    assert f"{kind} has no model 'smal_one' among its 2; did you mean 'small_one'" in line
+    expected_weights = ["DEFAULT", "DEFAULT", "DEFAULT", None]
+    if source == "timm":
+        expected_weights = [True, True, True, False]  # type: ignore[list-item]
+    assert library.requests == [("small_one", weights) for weights in expected_weights]
+    line = error_of(cifar, "-o", tmp_path / "x.npz", "--model", f"{source}:smal_one")
+    assert f"{source} has no model 'smal_one' among its 2; did you mean 'small_one'" in line
 
 
-@pytest.mark.parametrize("kind", ["torchvision", "timm"])
-def test_weights_that_cannot_be_fetched(
-    kind: str, library: Library, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("source", ["torchvision", "timm"])
+def test_published_weights_that_are_not_available(
+    source: str, library: Library, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(*args: object, **kwargs: object) -> None:
         raise OSError("no route\nto host")
 
     for name in ("get_model", "create_model"):
         monkeypatch.setattr(library, name, fetch)
-    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:small_one")
+    line = error_of(cifar, "-o", tmp_path / "x.npz", "--model", f"{source}:small_one")
     assert "published weights of small_one are not available (no route); download them" in line
 
 
-def test_files_are_decoded_as_the_preparation_needs(library: Library, tmp_path: Path) -> None:
-    """Images of many sizes need no --size where the weights say one."""
-    images = folder(tmp_path / "images", "ab", 5)
-    for kind in ("torchvision", "timm"):
-        file = made(tmp_path / f"{kind}.npz", images, "--model", f"{kind}:small_two")
+def test_files_are_decoded_at_the_published_size(library: Library, tmp_path: Path) -> None:
+    """Images that differ in size need no --size if the weights have a published size."""
+    images = write_image_folder(tmp_path / "images", "ab", 5)
+    for source in ("torchvision", "timm"):
+        file = build(tmp_path / f"{source}.npz", images, "--model", f"{source}:small_two")
         assert file.fit.x.shape == (5, 5)
 
 
-@pytest.mark.parametrize("kind", ["torchvision", "timm"])
-def test_libraries_that_are_not_here(
-    kind: str, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("source", ["torchvision", "timm"])
+def test_libraries_that_are_not_installed(
+    source: str, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, kind, None)  # type: ignore[arg-type]
-    line = refused(cifar, "-o", tmp_path / "x.npz", "--model", f"{kind}:resnet18")
-    assert f"models of {kind} need {kind}: pip install {kind}" in line
+    monkeypatch.setitem(sys.modules, source, None)  # type: ignore[arg-type]
+    line = error_of(cifar, "-o", tmp_path / "x.npz", "--model", f"{source}:resnet18")
+    assert f"models of {source} need {source}: pip install {source}" in line

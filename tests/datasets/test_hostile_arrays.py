@@ -1,4 +1,4 @@
-"""Arrays in files that are of the right name and of no right kind: told in one line of ours."""
+"""Errors about arrays in files that have an expected name and a wrong type, shape or value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ LABELS = np.array([[0, 1, 2], [2, 1, 0]])
         ({"y": 3}, r"y has shape \(\)"),
     ],
 )
-def test_arrays_of_no_right_kind(arrays: dict[str, object], words: str, tmp_path: Path) -> None:
+def test_arrays_of_wrong_type_or_shape(
+    arrays: dict[str, object], words: str, tmp_path: Path
+) -> None:
     given = {"scores": SCORES, "labels": LABELS, "y": [0, 1]} | arrays
     np.savez(tmp_path / "a.npz", **given)  # type: ignore[arg-type]
 
@@ -50,25 +52,25 @@ def test_arrays_of_no_right_kind(arrays: dict[str, object], words: str, tmp_path
         fit()
 
 
-def test_more_classes_than_any_file_has(tmp_path: Path) -> None:
+def test_too_many_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", scores=SCORES, labels=LABELS, y=[0, 2**40])
     with pytest.raises(ValueError, match="1099511627776"):
         read_rows(tmp_path / "a.npz").ranking()
     with pytest.raises(ValueError, match=r"n_classes = 4294967297 .*2147483647"):
-        sl.Ranking.from_candidates(LABELS, SCORES, 2**32 + 1)  # labels are int32 inside
+        sl.Ranking.from_candidates(LABELS, SCORES, 2**32 + 1)  # Labels are stored as int32.
 
 
-def test_a_header_that_overflows_warns_of_nothing(tmp_path: Path) -> None:
+def test_a_header_that_overflows_gives_no_warning(tmp_path: Path) -> None:
     header = "{'descr': 'V999999999', 'fortran_order': False, 'shape': (1000000, 1000000)}"
     (tmp_path / "scores.npy").write_bytes(data_files.npy(header, b"\x00" * 64))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(ValueError, match=r"scores\.npy is not a readable \.npy file"):
             read_rows(tmp_path)
-    assert not said
+    assert not caught
 
 
-def test_long_labels_are_cut_in_messages() -> None:
+def test_long_labels_are_shortened_in_messages() -> None:
     with pytest.raises(ValueError, match="is not one of") as caught:
         sl.FixedSelector().fit(SCORES, ["a" * 5000, "b"], classes=["a", "b", "c"])
     assert len(str(caught.value)) < 300
@@ -77,8 +79,8 @@ def test_long_labels_are_cut_in_messages() -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_huge_scores_warn_of_nothing() -> None:
-    """Their sums overflow, which says only that they are no probabilities."""
+def test_huge_scores_give_no_overflow_warning() -> None:
+    """The sums of the scores overflow, which only shows that they are not probabilities."""
     scores = np.tile([[1e308, 1.7e308, 0.5]], (40, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

@@ -1,4 +1,4 @@
-"""SVHN and folders of images: every pixel and label in its place, and what can be wrong."""
+"""SVHN files and folders of images: pixels, labels and errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_svhn(rows: int, compressed: bool, tmp_path: Path) -> None:
             assert np.array_equal(read.images[i], known["X"][:, :, :, i])  # type: ignore[index]
         assert read.y.tolist() == [0 if v == 10 else v for v in known["y"][:, 0]]
         assert read.classes.tolist() == list(range(10))
-        alone = read_svhn(tmp_path / f"{part}_32x32.mat")
-        assert np.array_equal(alone.images, read.images)
+        from_file = read_svhn(tmp_path / f"{part}_32x32.mat")
+        assert np.array_equal(from_file.images, read.images)
 
 
 @pytest.mark.parametrize(
@@ -79,35 +79,35 @@ def test_damaged_svhn(tmp_path: Path) -> None:
 # Folders
 
 
-def draw(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (6, 4)) -> None:
+def write_image(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (6, 4)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
 
 
-def test_a_folder_in_order_of_names(tmp_path: Path) -> None:
-    draw(tmp_path / "dog" / "b.png", (4, 0, 0))
-    draw(tmp_path / "dog" / "a.bmp", (3, 0, 0))
-    draw(tmp_path / "cat" / "images" / "x.PNG", (2, 0, 0))
-    draw(tmp_path / "cat" / "a.ppm", (1, 0, 0))
-    (tmp_path / "cat" / "notes.txt").write_text("no image")
-    (tmp_path / "cat" / "._a.png").write_text("what a Mac leaves behind")
+def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
+    write_image(tmp_path / "dog" / "b.png", (4, 0, 0))
+    write_image(tmp_path / "dog" / "a.bmp", (3, 0, 0))
+    write_image(tmp_path / "cat" / "images" / "x.PNG", (2, 0, 0))
+    write_image(tmp_path / "cat" / "a.ppm", (1, 0, 0))
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "cat" / "._a.png").write_text("metadata of macOS")
     (tmp_path / ".hidden").mkdir()
-    (tmp_path / "readme.md").write_text("no class")
+    (tmp_path / "readme.md").write_text("not a class")
     data = read_image_folder(tmp_path)
     assert data.classes.tolist() == ["cat", "dog"]
     assert data.y.tolist() == [0, 0, 1, 1]
     (batch,) = data.batches(10)
-    assert batch.shape == (4, 4, 6, 3)  # height before width
+    assert batch.shape == (4, 4, 6, 3)  # The height comes first.
     assert batch.dtype == np.uint8
     assert batch[:, 0, 0, 0].tolist() == [1, 2, 3, 4]
     assert [b[:, 0, 0, 0].tolist() for b in data.batches(3)] == [[1, 2, 3], [4]]
-    picked = data[np.array([3, 0])]
-    assert next(picked.batches(2))[:, 0, 0, 0].tolist() == [4, 1]
-    assert picked.y.tolist() == [1, 0]
+    selected = data[np.array([3, 0])]
+    assert next(selected.batches(2))[:, 0, 0, 0].tolist() == [4, 1]
+    assert selected.y.tolist() == [1, 0]
     assert [len(data[data.y == k]) for k in (0, 1)] == [2, 2]
 
 
-def test_every_kind_of_image_becomes_rgb(tmp_path: Path) -> None:
+def test_every_mode_is_converted_to_rgb(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for mode in ("L", "RGBA", "P", "1", "CMYK", "I;16"):
         suffix = "tif" if mode == "CMYK" else "png"
@@ -118,8 +118,7 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path) -> None:
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 12))
 @settings(max_examples=40, deadline=None)
-def test_any_size_becomes_the_middle_square(width: int, height: int, size: int) -> None:
-    """The colours at a side's ends are cut off as far as the square does not reach."""
+def test_any_size_is_resized_and_cropped_to_the_centre(width: int, height: int, size: int) -> None:
     from tempfile import TemporaryDirectory
 
     ramp = np.linspace(0, 255, max(width, height)).astype(np.uint8)
@@ -136,36 +135,36 @@ def test_any_size_becomes_the_middle_square(width: int, height: int, size: int) 
 
 
 def test_images_that_differ_in_size(tmp_path: Path) -> None:
-    draw(tmp_path / "a" / "1.png", (1, 2, 3), (6, 4))
-    draw(tmp_path / "a" / "2.png", (1, 2, 3), (4, 6))
+    write_image(tmp_path / "a" / "1.png", (1, 2, 3), (6, 4))
+    write_image(tmp_path / "a" / "2.png", (1, 2, 3), (4, 6))
     with pytest.raises(ValueError, match=r"2\.png is 6 × 4 pixels, but .*1\.png is 4 × 6.*size="):
         list(read_image_folder(tmp_path).batches(2))
     assert next(read_image_folder(tmp_path, size=3).batches(2)).shape == (2, 3, 3, 3)
 
 
 def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
-    draw(tmp_path / "a" / "1.png", (1, 2, 3), (50, 50))
+    write_image(tmp_path / "a" / "1.png", (1, 2, 3), (50, 50))
     whole = np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8)
     Image.fromarray(whole).save(tmp_path / "a" / "2.png")
     content = (tmp_path / "a" / "2.png").read_bytes()
     for damaged in (b"", b"no image", content[: len(content) // 2]):
         (tmp_path / "a" / "2.png").write_bytes(damaged)
-        data = read_image_folder(tmp_path)  # nothing is decoded yet
+        data = read_image_folder(tmp_path)  # Nothing is decoded here.
         assert len(data) == 2
         with pytest.raises(ValueError, match=r"2\.png is not a readable image"):
             list(data.batches(2))
 
 
-def test_the_classes_of_another_part(tmp_path: Path) -> None:
-    draw(tmp_path / "train" / "a" / "1.png", (1, 0, 0))
-    draw(tmp_path / "train" / "b" / "1.png", (1, 0, 0))
-    draw(tmp_path / "train" / "c" / "1.png", (1, 0, 0))
-    draw(tmp_path / "test" / "c" / "1.png", (1, 0, 0))
+def test_the_classes_of_another_split(tmp_path: Path) -> None:
+    write_image(tmp_path / "train" / "a" / "1.png", (1, 0, 0))
+    write_image(tmp_path / "train" / "b" / "1.png", (1, 0, 0))
+    write_image(tmp_path / "train" / "c" / "1.png", (1, 0, 0))
+    write_image(tmp_path / "test" / "c" / "1.png", (1, 0, 0))
     train = read_image_folder(tmp_path / "train")
     test = read_image_folder(tmp_path / "test", classes=train.classes.tolist())
     assert test.y.tolist() == [2]
     assert test.classes.tolist() == train.classes.tolist()
-    draw(tmp_path / "test" / "d" / "1.png", (1, 0, 0))
+    write_image(tmp_path / "test" / "d" / "1.png", (1, 0, 0))
     with pytest.raises(ValueError, match=r"a folder 'd' \(1 such\), which is not one of the 3"):
         read_image_folder(tmp_path / "test", classes=train.classes.tolist())
 
@@ -178,13 +177,13 @@ def test_wrong_folders(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     with pytest.raises(ValueError, match=r"cat has no images \(files ending in"):
         read_image_folder(tmp_path)
-    draw(tmp_path / "cat" / "1.png", (0, 0, 0))
+    write_image(tmp_path / "cat" / "1.png", (0, 0, 0))
     with pytest.raises(ValueError, match="size must be an integer of at least 1; got 0"):
         read_image_folder(tmp_path, size=0)
 
 
 def test_pillow_is_loaded_only_to_decode(tmp_path: Path) -> None:
-    draw(tmp_path / "cat" / "1.png", (0, 0, 0))
+    write_image(tmp_path / "cat" / "1.png", (0, 0, 0))
     code = (
         "import sys; sys.modules['PIL'] = None\n"
         "from shortlist.datasets import read_image_folder\n"
@@ -198,13 +197,13 @@ def test_pillow_is_loaded_only_to_decode(tmp_path: Path) -> None:
     assert done.stdout == "reading image files needs Pillow: pip install 'shortlist[images]'\n"
 
 
-def test_images_that_cannot_be() -> None:
-    good = np.zeros((3, 2, 2, 3), np.uint8)
+def test_invalid_images() -> None:
+    images = np.zeros((3, 2, 2, 3), np.uint8)
     with pytest.raises(ValueError, match="3 images, but 2 labels"):
-        Images(good, np.zeros(2, int), np.arange(1))
+        Images(images, np.zeros(2, int), np.arange(1))
     with pytest.raises(ValueError, match=r"got float64 of shape \(3, 2, 2, 3\)"):
-        Images(good.astype(float), np.zeros(3, int), np.arange(1))  # type: ignore[arg-type]
+        Images(images.astype(float), np.zeros(3, int), np.arange(1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no images to decode"):
         ImageFiles(()).decode()
     with pytest.raises(ValueError, match="rows must be an integer"):
-        list(Images(good, np.zeros(3, int), np.arange(1)).batches(0))
+        list(Images(images, np.zeros(3, int), np.arange(1)).batches(0))

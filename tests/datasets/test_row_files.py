@@ -1,4 +1,4 @@
-"""Files of scores and of ranked candidates in .npz: read, checked and ranked."""
+"""Scores and ranked candidates in .npz files are read, validated and ranked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write(folder: Path, arrays: dict[str, np.ndarray], changed: dict[str, object
 
 
 def fit(path: Path) -> sl.SetPredictor:
-    """Read a file and fit a model on it: every error in the file ends one or the other."""
+    """Read a file and fit a model on it. An invalid file must make one of them raise."""
     rows = read_rows(path)
     return sl.Shortlister(max_epochs=1, calibration=None).fit(rows.ranking(), rows.y, rows.features)
 
@@ -79,8 +79,8 @@ def test_scores_are_read_and_ranked(tmp_path: Path) -> None:
     assert named.classes.tolist() == ["a", "b", "c"]
     assert named.y.tolist() == ["b", "c"]
     assert named.ranking().rank(named.y).tolist() == [1, 0]
-    whole = read_rows(write(tmp_path, SCORES, {"scores": np.array([[5, 3, 2], [1, 2, 7]])}))
-    assert whole.ranking().rank(whole.y).tolist() == [1, 0]
+    integers = read_rows(write(tmp_path, SCORES, {"scores": np.array([[5, 3, 2], [1, 2, 7]])}))
+    assert integers.ranking().rank(integers.y).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_wrong_scores(changed: dict[str, object], message: str, tmp_path: Path) 
         fit(write(tmp_path, SCORES, changed))
 
 
-def test_an_unknown_file_is_told_the_layouts(tmp_path: Path) -> None:
+def test_the_error_about_an_unknown_file_describes_the_layouts(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, logits=np.zeros((2, 3)), target=np.zeros(2))
     with pytest.raises(ValueError, match="not a feature file") as caught:
@@ -164,18 +164,18 @@ def test_a_file_of_scores_is_not_a_feature_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arrays", [SCORES, CANDIDATES], ids=["scores", "candidates"])
 def test_nothing_in_a_file_is_executed(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
-    class Trap:
+    class MaliciousObject:
         def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-            return (exec, (f"open({str(tmp_path / 'sprung')!r}, 'w')",))
+            return (exec, (f"open({str(tmp_path / 'executed')!r}, 'w')",))
 
-    trap = np.empty(3, dtype=object)
-    trap[:] = [Trap() for _ in range(3)]
+    objects = np.empty(3, dtype=object)
+    objects[:] = [MaliciousObject() for _ in range(3)]
     with pytest.raises(ValueError, match="not a readable"):
-        read_rows(write(tmp_path, arrays, {"classes": trap}))
-    assert not (tmp_path / "sprung").exists()
+        read_rows(write(tmp_path, arrays, {"classes": objects}))
+    assert not (tmp_path / "executed").exists()
 
 
-def test_rows_are_indexed_alike_in_arrays_and_lists() -> None:
+def test_arrays_and_lists_are_indexed_in_the_same_way() -> None:
     scores, y = np.arange(12.0).reshape(4, 3), np.arange(4)
     for values in (scores, scores.tolist()):
         rows = Rows(values, labels=np.tile([0, 1, 2], (4, 1)), y=y)
@@ -185,12 +185,12 @@ def test_rows_are_indexed_alike_in_arrays_and_lists() -> None:
             assert part.y.tolist() == [1, 2]
         blocks = list(rows.blocks(3))
         assert list(map(len, blocks)) == [3, 1]
-        whole = Rows.concatenate(blocks)
-        assert np.asarray(whole.scores).tolist() == scores.tolist()
-        assert whole.y.tolist() == y.tolist()
+        concatenated = Rows.concatenate(blocks)
+        assert np.asarray(concatenated.scores).tolist() == scores.tolist()
+        assert concatenated.y.tolist() == y.tolist()
 
 
-def test_rows_of_features_alone_have_no_ranking() -> None:
+def test_rows_without_scores_have_no_ranking() -> None:
     rows = Rows(features=np.zeros((3, 2)), name="mine")
     assert len(rows) == 3
     with pytest.raises(ValueError, match="mine has features, but no scores"):
@@ -199,7 +199,7 @@ def test_rows_of_features_alone_have_no_ranking() -> None:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no data at {DATA}")
 @pytest.mark.parametrize("model", ["resnet50", "vgg16", "nasnetlarge"])
-def test_the_files_of_imagenet(model: str) -> None:
+def test_imagenet_candidates(model: str) -> None:
     rows = read_rows(DATA / f"imagenet_top5_{model}.npz")
     assert len(rows) == 50_000
     ranking = rows.ranking()

@@ -1,4 +1,4 @@
-"""Pickles of plain data are read as pickle itself reads them; nothing else is run."""
+"""Pickles of plain data are read as Python's pickle reads them, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from hypothesis.extra import numpy as hnp
 
 from shortlist.datasets.images.unpickle import _FUNCTIONS, UnsafePickleError, read_plain_pickle
 
-KINDS = ["|u1", "|i1", "<i2", ">i2", "<i4", "<i8", ">u4", "<f2", "<f4", ">f8", "|b1"]
-arrays = st.sampled_from(KINDS).flatmap(
-    lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
+TYPES = ["|u1", "|i1", "<i2", ">i2", "<i4", "<i8", ">u4", "<f2", "<f4", ">f8", "|b1"]
+arrays = st.sampled_from(TYPES).flatmap(
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+    )
 )
 leaves = st.one_of(
     st.binary(max_size=300), st.integers(-(2**31), 2**31 - 1), st.booleans(), st.none(), arrays
@@ -31,7 +33,7 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        # numpy itself forgets the byte order of an empty array
+        # NumPy does not keep the byte order of an empty array.
         a, b = (v.astype(v.dtype.newbyteorder("=")) for v in (a, b))
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return type(a) is type(b) and a == b
@@ -39,7 +41,7 @@ def same(a: object, b: object) -> bool:
 
 @given(plain, st.integers(2, 5))
 @settings(max_examples=100, deadline=None)
-def test_plain_data_comes_back(value: dict[bytes, object], protocol: int) -> None:
+def test_plain_data_is_read(value: dict[bytes, object], protocol: int) -> None:
     assert same(read_plain_pickle(pickle.dumps(value, protocol)), value)
 
 
@@ -47,30 +49,30 @@ def test_plain_data_comes_back(value: dict[bytes, object], protocol: int) -> Non
 @settings(max_examples=100, deadline=None)
 def test_pickles_of_python_2_are_read_as_pickle_reads_them(value: dict[bytes, object]) -> None:
     content = archives.python2(value)
-    assert same(pickle.loads(content, encoding="bytes"), value)  # so these archives are true ones
+    assert same(pickle.loads(content, encoding="bytes"), value)  # The pickle is valid.
     assert same(read_plain_pickle(content), value)
 
 
-def test_both_orders_in_memory() -> None:
+def test_both_memory_orders() -> None:
     for array in (np.arange(6).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))):
         for content in (archives.python2(array), *(pickle.dumps(array, p) for p in (2, 4, 5))):
             assert np.array_equal(read_plain_pickle(content), array)
 
 
-def test_both_names_of_numpys_core() -> None:
+def test_both_names_of_the_core_module_of_numpy() -> None:
     value = {b"data": np.arange(5, dtype=np.uint8), b"labels": [np.int64(3), np.int64(1)]}
     content = pickle.dumps(value, protocol=2)
     old = content.replace(b"numpy._core.", b"numpy.core.")
     assert (b"numpy._core." in content) != (b"numpy._core." in old)
     for one in (content, old):
-        back = read_plain_pickle(one)
-        assert isinstance(back, dict)
-        assert np.array_equal(back[b"data"], value[b"data"])
-        assert back[b"labels"] == [3, 1]
+        result = read_plain_pickle(one)
+        assert isinstance(result, dict)
+        assert np.array_equal(result[b"data"], value[b"data"])
+        assert result[b"labels"] == [3, 1]
 
 
-def test_the_hostile_pickles_would_do_harm(tmp_path: Path) -> None:
-    """The test below tests something: pickle itself runs these."""
+def test_python_executes_the_malicious_pickles(tmp_path: Path) -> None:
+    """Without this, the next test could pass on harmless pickles."""
     for name in ("os.system", "python 2", "eval", "exec", "instance", "object", "object array"):
         mark = tmp_path / name.replace(" ", "_")
         pickle.loads(archives.hostile(mark)[name][0], encoding="bytes")
@@ -78,9 +80,9 @@ def test_the_hostile_pickles_would_do_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(archives.hostile(Path("mark"))))
-def test_a_hostile_pickle_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_a_malicious_pickle_raises_a_one_line_error(name: str, tmp_path: Path) -> None:
     content, word = archives.hostile(tmp_path / "mark")[name]
-    pickletools.dis(content, out=open("/dev/null", "w"))  # noqa: SIM115 - it is a pickle
+    pickletools.dis(content, out=open("/dev/null", "w"))  # noqa: SIM115 - The pickle is valid.
     with pytest.raises(UnsafePickleError) as caught:
         read_plain_pickle(content)
     assert word in str(caught.value)
@@ -88,7 +90,7 @@ def test_a_hostile_pickle_is_refused_in_one_line(name: str, tmp_path: Path) -> N
     assert not (tmp_path / "mark").exists()
 
 
-def test_what_contains_itself_or_is_very_deep() -> None:
+def test_circular_deep_and_repeated_containers() -> None:
     circle: list[object] = []
     circle.append({b"circle": circle})
     with pytest.raises(UnsafePickleError, match="contains itself"):
@@ -96,21 +98,20 @@ def test_what_contains_itself_or_is_very_deep() -> None:
     with pytest.raises(UnsafePickleError, match="nested more than 50 deep"):
         read_plain_pickle(b"]" * 100_000 + b"a" * 99_999 + b".")
     many: list[object] = []
-    for _ in range(40):  # 2 ** 40 lists to whoever prints it
+    for _ in range(40):  # Printed, these are 2 ** 40 lists.
         many = [many, many]
     with pytest.raises(UnsafePickleError, match="repeats its parts"):
         read_plain_pickle(pickle.dumps(many, 2))
 
 
-def test_a_name_is_quoted(tmp_path: Path) -> None:
+def test_names_in_errors_are_quoted(tmp_path: Path) -> None:
     name = "line\nbreak"
     content = b"\x80\x04\x8c\x02os" + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
     with pytest.raises(UnsafePickleError, match=r"'os\.line\\nbreak'"):
         read_plain_pickle(content)
 
 
-def test_a_pickle_leaves_nothing_behind() -> None:
-    """What one pickle does to a stand-in, the next one does not see."""
+def test_a_pickle_does_not_affect_the_next_one() -> None:
     before = dict(_FUNCTIONS)
     for content, _ in archives.hostile(Path("mark")).values():
         with pytest.raises(ValueError, match=r".+"):
@@ -119,8 +120,8 @@ def test_a_pickle_leaves_nothing_behind() -> None:
     assert same(read_plain_pickle(pickle.dumps(np.arange(3), 2)), np.arange(3))
 
 
-def attempt(content: bytes) -> object:
-    """What the pickle holds, or the complaint about it."""
+def read_or_error(content: bytes) -> object:
+    """Return the value of a pickle, or the error that reading it raises."""
     try:
         return read_plain_pickle(content)
     except ValueError as error:
@@ -128,8 +129,8 @@ def attempt(content: bytes) -> object:
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
-def test_a_damaged_pickle_is_refused_or_read() -> None:
-    """Cut anywhere, or with any byte changed in any way: an error of ours, or plain data."""
+def test_a_damaged_pickle_raises_or_gives_plain_data() -> None:
+    """All truncations, and all changes of a single byte, raise ValueError or give plain data."""
     value = {b"data": np.arange(12, dtype=np.uint8).reshape(3, 4), b"labels": [1, 2, 3]}
     content = archives.python2(value)
     plain = (dict, list, tuple, set, frozenset, bytes, int, float, str, np.ndarray, type(None))
@@ -137,4 +138,6 @@ def test_a_damaged_pickle_is_refused_or_read() -> None:
         with pytest.raises(ValueError, match="not a readable pickle"):
             read_plain_pickle(content[:at])
         for byte in range(256):
-            assert isinstance(attempt(content[:at] + bytes([byte]) + content[at + 1 :]), plain)
+            assert isinstance(
+                read_or_error(content[:at] + bytes([byte]) + content[at + 1 :]), plain
+            )

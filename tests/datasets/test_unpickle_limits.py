@@ -1,4 +1,4 @@
-"""No pickle makes the reader work, or hold, more than its own length warrants."""
+"""The time and memory to read a pickle are bounded by its length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS, BYTES = 1.0, 100_000_000
 
 
 def doubled(pair: bytes, times: int = 26) -> bytes:
-    """A container of two references to the one before, `times` times over."""
+    """Return containers, each with two references to the previous one."""
     steps = [pair.replace(b"h", b"h" + bytes([i])) + b"q" + bytes([i + 1]) + b"0"
              for i in range(times)]  # fmt: skip
     return b")q\x000" + b"".join(steps) + b"h" + bytes([times])
@@ -75,16 +75,16 @@ BOMBS = {
 }  # fmt: skip
 
 
-def measured(content: bytes) -> tuple[object, float, int]:
-    """What came of a pickle, the seconds that it took, and the most bytes that it held."""
-    begun = time.process_time()
+def measure(content: bytes) -> tuple[object, float, int]:
+    """Return the value or the error of a pickle, the seconds it took, and its peak memory."""
+    start = time.process_time()
     result = _read(content)
-    seconds = time.process_time() - begun
-    tracemalloc.start()  # which makes reading several times slower
+    seconds = time.process_time() - start
+    tracemalloc.start()  # This makes reading slower, so it is not timed.
     _read(content)
-    held = tracemalloc.get_traced_memory()[1]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return result, seconds, held
+    return result, seconds, peak_bytes
 
 
 def _read(content: bytes) -> object:
@@ -96,16 +96,16 @@ def _read(content: bytes) -> object:
 
 @pytest.mark.parametrize("name", list(BOMBS))
 @pytest.mark.timeout(20)
-def test_a_bomb_is_refused_quickly(name: str) -> None:
-    result, seconds, held = measured(BOMBS[name])
+def test_a_bomb_raises_quickly(name: str) -> None:
+    result, seconds, peak_bytes = measure(BOMBS[name])
     assert isinstance(result, ValueError)
     assert len(str(result).splitlines()) == 1
     assert len(str(result)) < 300
     assert seconds < SECONDS
-    assert held < BYTES
+    assert peak_bytes < BYTES
 
 
-def test_a_bomb_says_what_is_wrong_with_it() -> None:
+def test_errors_about_bombs() -> None:
     for name, words in {
         "key of nested tuples": "key of type tuple",
         "deep lists": "nested more than",
@@ -117,21 +117,21 @@ def test_a_bomb_says_what_is_wrong_with_it() -> None:
             read_plain_pickle(BOMBS[name])
 
 
-def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The pickle with some bytes changed, moved, repeated or left out."""
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """Return a pickle with some bytes changed, moved, repeated or removed."""
     changed = bytearray(content)
     for _ in range(rng.randint(1, 6)):
         at, length = rng.randrange(len(changed)), rng.randint(1, 40)
         piece = bytes(changed[at : at + length])
-        where = rng.randrange(len(changed))
-        what = rng.randrange(5)
-        if what == 0:
+        target = rng.randrange(len(changed))
+        operation = rng.randrange(5)
+        if operation == 0:
             changed[at] = rng.randrange(256)
-        elif what == 1:
-            changed[where:where] = piece * rng.randint(1, 50)
-        elif what == 2:
+        elif operation == 1:
+            changed[target:target] = piece * rng.randint(1, 50)
+        elif operation == 2:
             del changed[at : at + length]
-        elif what == 3:
+        elif operation == 3:
             changed[at:at] = bytes(rng.choices(b"hq(tuaesd2}])\x85\x86\x87R.0\x94\x00\x01", k=20))
         else:
             changed[at : at + 4] = struct.pack("<I", rng.choice([0, 255, 2**31 - 1, 2**32 - 1]))
@@ -140,18 +140,18 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
 @pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.study)])
-def test_mutations_of_a_true_archive_finish_quickly(count: int) -> None:
+def test_mutations_of_an_archive_finish_quickly(count: int) -> None:
     rng = random.Random(0)
     originals = list((archives.cifar10() | archives.cifar100()).values())
-    read = 0
+    n_read = 0
     for _ in range(count):
-        result, seconds, held = measured(mutated(rng.choice(originals), rng))
+        result, seconds, peak_bytes = measure(mutate(rng.choice(originals), rng))
         assert seconds < SECONDS
-        assert held < BYTES
+        assert peak_bytes < BYTES
         if isinstance(result, ValueError):
             assert len(str(result).splitlines()) == 1
             assert isinstance(result, UnsafePickleError) or "not a readable pickle" in str(result)
         else:
-            read += 1
+            n_read += 1
             repr(result)
-    assert 0 < read < count
+    assert 0 < n_read < count

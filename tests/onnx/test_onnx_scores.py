@@ -45,7 +45,7 @@ def test_unscaled_probabilities_are_equal_without_exception(score, kind, tmp_pat
 @pytest.mark.parametrize("score", SCORES)
 def test_randomized_scores_take_noise_as_an_input(score, tmp_path):
     if "randomized" not in score_class(score)._get_param_names():
-        with pytest.raises(ValueError, match="nothing to randomize"):
+        with pytest.raises(ValueError, match="cannot be randomized"):
             sl.SplitConformal(score, randomized=True).fit(*data("logits").fit[:2])
         return
     scores, y, _ = data("logits").fit

@@ -79,7 +79,7 @@ def write_folder(
 
 def _exists(folder: Path) -> FileExistsError:
     return FileExistsError(
-        f"{os.fspath(folder)!r} exists already; name another folder, or use overwrite=True"
+        f"{os.fspath(folder)!r} exists already; name another folder, or pass overwrite=True"
     )
 
 

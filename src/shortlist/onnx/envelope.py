@@ -1,4 +1,4 @@
-"""The envelope of gains and costs in the graph: which lambda makes a member the best choice."""
+"""The envelope of gains and costs in the graph: up to which lambda a member is the best choice."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from shortlist.costs import Cost, cost_table
 from shortlist.onnx.graph import BOOL, F64, INT, Graph, Value, arange
 
 Sizes = NDArray[np.int64] | Value
-"""Sizes of the members of a family: the same in all rows (an array), or those of each row."""
+"""Sizes of the members of a family: an array for all rows, or a value with a row for each."""
 
 
 def slopes(graph: Graph, gains: Value, costs: Value, members: int, falling: bool) -> Value:
     """Return the largest lambda at which each member, or a later one, is chosen.
 
-    This is `conformal.envelope.slopes` in the graph.
+    The result is that of `conformal.envelope.slopes`.
 
     Parameters
     ----------
     graph : Graph
         Graph to add to.
     gains, costs : Value of shape (n_rows, members) or (1, members)
-        What each member adds to the probability of a hit, and to the cost.
+        What each member adds to the probability of a hit, and to the cost, in comparison with the
+        member before it.
     members : int
         Number of members.
     falling : bool
-        Whether gains per cost are known to fall along each row, from the second member on.
+        Whether gains per cost are known to decrease along each row, from the second member on.
 
     Returns
     -------
@@ -53,11 +54,11 @@ def _ratio(graph: Graph, gains: Value, costs: Value) -> Value:
 
 
 def _pooled(graph: Graph, gains: Value, costs: Value, plain: Value, members: int) -> Value:
-    """Return the slopes of the envelope by pooling adjacent violators, in all rows at once.
+    """Return the slopes of the envelope by pooling adjacent violators, in all rows together.
 
-    A pool that is steeper than the one before joins it. In a chain of such pools all may join at
-    once, as each is steeper than those before it together, so a few passes are enough. As in
-    `conformal.envelope`, only sums of gains and costs are compared.
+    A pool that is steeper than the pool before is merged with it. A chain of such pools is merged
+    in one pass, because each is steeper than all before it in the chain together, so a few passes
+    are enough. As in `conformal.envelope`, only sums of gains and costs are compared.
     """
     dents = (plain[:, 1:] > plain[:, :-1]).to(INT).max()
     free = (costs <= 0).to(INT).max()
@@ -90,12 +91,12 @@ def _pooled(graph: Graph, gains: Value, costs: Value, plain: Value, members: int
         [INT, F64],
         body=body.proto(scalars, [before, ignored], outputs),
     )[1]
-    # Rounding may leave a pool slightly steeper than the one before.
+    # Because of rounding, a pool may be slightly steeper than the pool before.
     return running_min(pooled, members)
 
 
 def running_min(x: Value, members: int) -> Value:
-    """Return the running minimum of each row; each step looks back twice as far."""
+    """Return the cumulative minimum of each row, in a logarithmic number of steps."""
     step = 1
     while step < members:
         x = x.graph.op("Min", x, x.take(np.maximum(np.arange(members) - step, 0)))
@@ -104,7 +105,7 @@ def running_min(x: Value, members: int) -> Value:
 
 
 def bucket_masses(p: Value, sizes: list[int], depth: int) -> Value:
-    """Return the mass between each size and the next, of probabilities in float64."""
+    """Return the probability mass between each size and the next, for float64 probabilities."""
     if sizes == list(range(1, len(sizes) + 1)):
         return p[:, : len(sizes)]
     bucket = np.searchsorted(sizes, np.arange(depth), side="right")
@@ -113,14 +114,14 @@ def bucket_masses(p: Value, sizes: list[int], depth: int) -> Value:
 
 
 def member_gains(p: Value, sizes: Sizes, depth: int) -> Value:
-    """Return how much probability each member adds to the one before it."""
+    """Return how much probability each member adds to that of the member before it."""
     if not isinstance(sizes, Value):
         return bucket_masses(p, sizes.tolist(), depth)
     return _steps(p.cumsum().pad(1, 0, 0.0).take_along(sizes)).clamp(min=0.0)
 
 
 def member_costs(graph: Graph, cost: Cost, sizes: Sizes, largest: int) -> Value:
-    """Return how much cost each member adds to the one before it."""
+    """Return how much cost each member adds to that of the member before it."""
     if not isinstance(sizes, Value):
         return graph.constant(cost_steps(cost, torch.from_numpy(sizes)).numpy()[None])
     table = cost_table(cost, range(1, largest + 1)).numpy()
@@ -128,9 +129,9 @@ def member_costs(graph: Graph, cost: Cost, sizes: Sizes, largest: int) -> Value:
 
 
 def costs_never_fall(cost: Cost, sizes: Sizes) -> bool:
-    """Return whether members have sizes 1, 2, 3, … and each costs at least the step before.
+    """Return whether members have sizes 1, 2, 3, … and the cost of a step never decreases.
 
-    Probabilities that fall along the row then have falling ratios to these costs.
+    Then the ratios of decreasing probabilities to these costs decrease too.
     """
     if isinstance(sizes, Value) or sizes.tolist() != list(range(1, len(sizes) + 1)):
         return False
@@ -139,5 +140,5 @@ def costs_never_fall(cost: Cost, sizes: Sizes) -> bool:
 
 
 def _steps(x: Value) -> Value:
-    """Return the difference of each column to the one before."""
+    """Return the difference between each column and the column before."""
     return x - x[:, :-1].pad(1, 0, 0.0)

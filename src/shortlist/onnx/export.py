@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from shortlist._utils.validation import check_choice, check_count
 from shortlist.onnx.file import check_target, onnx_model, write
-from shortlist.onnx.graph import F32, F64, require
+from shortlist.onnx.graph import F32, F64, require_package
 from shortlist.onnx.model_graph import ModelGraph
 from shortlist.onnx.operating_points import OperatingPoint
 from shortlist.onnx.overrides import PREDICTION, check_overrides
@@ -38,23 +38,26 @@ def export_onnx(
     Parameters
     ----------
     model : SetPredictor
-        A fitted model. One of your own implements :meth:`SetPredictor.onnx_sets`; a conformity
-        score :meth:`ConformityScore.onnx_levels`; a family :meth:`Family.onnx_sizes`.
-    path : path
-        File to write. It appears complete or not at all.
-    accuracy, delta, mean_size, cost_weight, by
-        The operating point, as in `predict_set`. Without any, it is an input of the graph:
+        Fitted model. A model of your own must implement :meth:`SetPredictor.onnx_sets`, a
+        conformity score :meth:`ConformityScore.onnx_levels`, and a family
+        :meth:`Family.onnx_sizes`.
+    path : path-like
+        File to write. It appears when it is complete.
+    accuracy, delta, mean_size, cost_weight : float, optional
+        Operating point, as in `predict_set`. If none is given, it is an input of the graph:
         `threshold`, or `member` for a `CardinalityPath`. The input is the threshold, not the
         accuracy, because the quantile rank of an accuracy needs exact arithmetic.
         :func:`shortlist.onnx.threshold_for` returns the threshold of an operating point, and the
         metadata contain a table of common accuracies.
+    by : str, optional
+        What the guarantee is conditional on, as in `predict_set`.
     candidates : int, optional
-        Largest number of candidates of a row, if rows are candidates. Not needed if the model
-        was calibrated with candidates, or if a Shortlister was fitted on them.
+        Largest number of candidates of a row, if rows are candidates. The default is known if the
+        model was calibrated with candidates, or if a Shortlister was fitted on them.
     dtype : {"float32", "float64"}, default="float32"
         Type of the inputs `scores` and `features`.
     overwrite : bool, default=False
-        Whether to replace a file of this name.
+        Whether to replace an existing file.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def export_onnx(
 
     Notes
     -----
-    The graph has those of these inputs that the model uses:
+    The inputs of the graph are those of the following that the model uses:
 
     ============  ========  ===============================  =====================================
     name          type      shape                            content
@@ -89,10 +92,10 @@ def export_onnx(
                                                              `cost_weights` of the metadata
     ============  ========  ===============================  =====================================
 
-    The outputs are `labels`, int64 (rows, largest size), label indices, best first, padded with
-    -1; `sizes`, int64 (rows,); and `index`, int64 (rows,), the chosen member of the family. If
-    every size is a member (`Shortlister`, `SplitConformal`), or if sets belong to no member
-    (``by="class"``), `index` is ``sizes - 1``.
+    There are three outputs. `labels`, int64 (rows, largest size), are label indices, best first,
+    padded with -1. `sizes` is int64 (rows,). `index`, int64 (rows,), is the chosen member of the
+    family; it is ``sizes - 1`` if every size is a member (`Shortlister`, `SplitConformal`) or if
+    sets belong to no member (``by="class"``).
 
     The metadata have `classes` (JSON), `guarantee` (a sentence), `guarantee_fields` (JSON),
     `operating_point` (JSON), `score_type`, `model`, `format` and `shortlist_version`.
@@ -101,11 +104,12 @@ def export_onnx(
     the threshold may be on its other side. Thresholds are lowered where that could break the
     guarantee.
 
-    A batch is processed at once. A Shortlister that re-scores needs memory for rows times
-    neighbours (at most 50,000), so batches of about a thousand rows are best.
+    The graph does not split batches. A Shortlister that re-scores needs memory for the number of
+    rows times the number of neighbours (at most 50,000), so batches of about a thousand rows are
+    best.
 
-    Any random numbers can be given as `noise`: the guarantee holds. `predict_set` derives them
-    from the row.
+    The guarantee holds for any random numbers that are given as `noise`. `predict_set` derives
+    them from the row.
 
     Examples
     --------
@@ -121,7 +125,7 @@ def export_onnx(
     >>> labels[0, : sizes[0]].tolist() == sets.labels()[0]
     True
     """
-    require("onnx")
+    require_package("onnx")
     check_choice(dtype, "dtype", ("float32", "float64"))
     check_target(path, overwrite)
     if not hasattr(model, "_classes"):
@@ -179,8 +183,8 @@ def threshold_for(
     ----------
     model : ConformalPredictor
         The model that was exported.
-    accuracy, delta, mean_size, cost_weight
-        The operating point, as in `predict_set`.
+    accuracy, delta, mean_size, cost_weight : float, optional
+        Operating point, as in `predict_set`.
 
     Returns
     -------
@@ -190,14 +194,14 @@ def threshold_for(
     Raises
     ------
     ValueError
-        If the model has a threshold for each class or group.
+        If the model has a threshold for each class or group, or the operating point is invalid.
 
     Examples
     --------
     >>> import shortlist as sl
     >>> data = sl.datasets.gaussian(3000)
     >>> model = sl.SplitConformal("topk").fit(data.posterior, data.y)
-    >>> threshold_for(model, accuracy=0.9)  # five labels
+    >>> threshold_for(model, accuracy=0.9)  # Sets of five labels.
     -5.0
     """
     thresholds = model.thresholds(
@@ -205,7 +209,7 @@ def threshold_for(
     )
     if thresholds.per != "set":
         raise ValueError(
-            f"by = {thresholds.per!r} makes a threshold for each {thresholds.per}, not one; "
+            f"by = {thresholds.per!r} has a threshold for each {thresholds.per}, not one; "
             "export with accuracy=..., or set_params(by=None)"
         )
     return float(thresholds.values)

@@ -1,4 +1,4 @@
-"""ONNX files: a graph with its inputs, outputs and metadata."""
+"""Write ONNX files: a graph with its inputs, outputs and metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "shortlist-onnx-1"
 MAX_BYTES = 2**31 - 2**20
-"""Maximum number of bytes of one file, a limit of the format."""
+"""Largest size of one file, which is a limit of the format."""
 
 
 def onnx_model(
@@ -33,7 +33,7 @@ def onnx_model(
     if size > MAX_BYTES:
         raise ValueError(
             f"the graph has {size / 2**30:.1f} GB of weights, but an ONNX file has at most 2 GB. "
-            "Most of those of a Shortlister are its neighbours, up to 50,000 rows of all features: "
+            "Most weights of a Shortlister are the features of its neighbours, up to 50,000 rows; "
             "fit it with fewer features, or with rescore=False"
         )
     outputs = {
@@ -70,7 +70,7 @@ def onnx_model(
 
 
 def _metadata_text(value: object) -> str:
-    """Return strings unchanged and all else as JSON; what JSON cannot express, as its repr."""
+    """Return a string unchanged, and any other value as JSON, with the repr of other objects."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=_json_default)
@@ -81,9 +81,9 @@ def _json_default(value: object) -> object:
 
 
 def write(model: ModelProto, path: str | os.PathLike[str]) -> Path:
-    """Write the file, complete or not at all."""
-    with atomic_write(path) as aside:
-        aside.write_bytes(model.SerializeToString())
+    """Write a file, which appears when it is complete."""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
     return Path(path)
 
 
@@ -91,6 +91,6 @@ def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
     """Raise if the file cannot be written, before any work is done."""
     target = Path(path)
     if target.is_dir():
-        raise ValueError(f"path = {str(path)!r} is a folder; name a file in it, such as model.onnx")
+        raise ValueError(f"path = {str(path)!r} is a folder; give the path of a file, such as model.onnx")
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists already; overwrite=True replaces it")
+        raise FileExistsError(f"{str(path)!r} exists already; pass overwrite=True to replace it")

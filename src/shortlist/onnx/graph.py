@@ -1,4 +1,4 @@
-"""A graph of ONNX operations that is written down like arithmetic."""
+"""Build a graph of ONNX operations with the syntax of arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPSET = 18
 IR_VERSION = 10
-"""Old enough for every onnxruntime that the extra `onnx` allows."""
+"""Version of the file format, which every onnxruntime that the extra `onnx` allows can read."""
 
 F32, F64, INT, BOOL = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
 DType: TypeAlias = "np.dtype[np.generic]"
@@ -26,14 +26,23 @@ Attribute: TypeAlias = "int | float | str | list[int] | GraphProto"
 
 
 class Value:
-    """A tensor of an ONNX graph: a name and a type, to which operators add nodes.
+    """A tensor in an ONNX graph. Operators and methods add nodes to the graph.
 
     It is used like a `torch.Tensor` of shape (n_rows, n_columns): arithmetic and comparisons
     broadcast and promote types, and operands may be numbers, arrays, tensors or other values.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph that contains the tensor.
+    name : str
+        Name of the tensor in the graph.
+    dtype : numpy.dtype
+        Type of its values.
     """
 
     __slots__ = ("graph", "name", "dtype")
-    __array_ufunc__ = None  # An array on the left leaves the operation to this class.
+    __array_ufunc__ = None  # NumPy leaves an operation with an array on the left to this class.
 
     def __init__(self, graph: Graph, name: str, dtype: DType) -> None:
         self.graph, self.name, self.dtype = graph, name, dtype
@@ -97,81 +106,246 @@ class Value:
         return self.graph.slice(self, columns.start or 0, columns.stop)
 
     def equals(self, other: Operand) -> Value:
-        """Return where two values are equal."""
+        """Return whether values are equal, element by element.
+
+        Parameters
+        ----------
+        other : Value, array or number
+            Values to compare with.
+
+        Returns
+        -------
+        Value of booleans
+        """
         return self.graph.binary("Equal", self, other, BOOL)
 
     def log(self) -> Value:
-        """Return the natural logarithm."""
+        """Return the natural logarithm.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Log", self)
 
     def exp(self) -> Value:
-        """Return the exponential."""
+        """Return the exponential.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Exp", self)
 
     def abs(self) -> Value:
-        """Return the absolute value."""
+        """Return the absolute value.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Abs", self)
 
     def to(self, dtype: DType | torch.dtype) -> Value:
-        """Return the same numbers in another type."""
+        """Return the same numbers in another type.
+
+        Parameters
+        ----------
+        dtype : numpy.dtype or torch.dtype
+            Type of the result.
+
+        Returns
+        -------
+        Value
+        """
         wanted = np_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
         if wanted == self.dtype:
             return self
         return self.graph.op("Cast", self, dtype=wanted, to=element_type(wanted))
 
     def clamp(self, min: float | None = None, max: float | None = None) -> Value:
-        """Return the values limited to a range."""
+        """Limit the values to a range.
+
+        Parameters
+        ----------
+        min, max : float, optional
+            Ends of the range.
+
+        Returns
+        -------
+        Value
+        """
         value = self if min is None else self.graph.op("Max", self, min)
         return value if max is None else self.graph.op("Min", value, max)
 
     def flip(self) -> Value:
-        """Return the columns from the last to the first."""
+        """Reverse the order of the columns.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.slice(self, -1, -(2**62), step=-1)
 
     def take(self, index: Operand, axis: int = 1) -> Value:
-        """Return the columns of an index that all rows share."""
+        """Return columns, the same ones in all rows.
+
+        Parameters
+        ----------
+        index : array or Value of shape (n_indices,)
+            Indices of the columns.
+        axis : int, default=1
+            Axis of the indices.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Gather", self, index, axis=axis)
 
     def take_along(self, index: Value, axis: int = 1) -> Value:
-        """Return the columns of an index that each row has of its own."""
+        """Return columns, other ones in each row.
+
+        Parameters
+        ----------
+        index : Value of shape (n_rows, n_indices)
+            Indices of the columns.
+        axis : int, default=1
+            Axis of the indices.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("GatherElements", self, index, axis=axis)
 
     def sum(self, axis: int = 1, keep: bool = True) -> Value:
-        """Return the sums along an axis."""
+        """Return the sums along an axis.
+
+        Parameters
+        ----------
+        axis : int, default=1
+            Axis to sum over.
+        keep : bool, default=True
+            Whether the axis stays, with length 1.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.reduce("ReduceSum", self, axis, keep)
 
     def max(self, axis: int = 1, keep: bool = True) -> Value:
-        """Return the largest values along an axis."""
+        """Return the largest values along an axis.
+
+        Parameters
+        ----------
+        axis : int, default=1
+            Axis to reduce.
+        keep : bool, default=True
+            Whether the axis stays, with length 1.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.reduce("ReduceMax", self, axis, keep)
 
     def count(self, keep: bool = True) -> Value:
-        """Return how many booleans of each row are true."""
+        """Return the number of true values in each row.
+
+        Parameters
+        ----------
+        keep : bool, default=True
+            Whether the columns stay as an axis of length 1.
+
+        Returns
+        -------
+        Value of integers
+        """
         return self.to(INT).sum(keep=keep)
 
     def cumsum(self) -> Value:
-        """Return the running sums along each row."""
+        """Return the cumulative sums along each row.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("CumSum", self, np.int64(1))
 
     def reshape(self, *shape: int) -> Value:
-        """Return the same numbers in another shape."""
+        """Return the same numbers in another shape.
+
+        Parameters
+        ----------
+        *shape : int
+            Lengths of the axes; -1 for one that follows from the others.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Reshape", self, np.array(shape, dtype=np.int64))
 
     def unsqueeze(self, axis: int) -> Value:
-        """Return the same numbers with one more axis, of length 1."""
+        """Insert an axis of length 1.
+
+        Parameters
+        ----------
+        axis : int
+            Position of the axis.
+
+        Returns
+        -------
+        Value
+        """
         return self.graph.op("Unsqueeze", self, np.array([axis], dtype=np.int64))
 
     def pad(self, before: int, after: int, value: float) -> Value:
-        """Return the value with columns of a constant before the first and after the last."""
+        """Add columns of a constant before the first column and after the last.
+
+        Parameters
+        ----------
+        before, after : int
+            Numbers of columns.
+        value : float
+            The constant.
+
+        Returns
+        -------
+        Value
+        """
         pads = np.array([0, before, 0, after], dtype=np.int64)
         return self.graph.op("Pad", self, pads, self.dtype.type(value))
 
     def shape(self) -> Value:
-        """Return the shape, as a value of integers."""
+        """Return the shape.
+
+        Returns
+        -------
+        Value of integers
+        """
         return self.graph.op("Shape", self, dtype=INT)
 
 
 class Graph:
-    """Nodes and constants of a graph; the body of a loop shares names and constants with it."""
+    """Nodes and constants of an ONNX graph.
+
+    Parameters
+    ----------
+    parent : Graph, optional
+        Graph that contains this one as the body of a loop. Both share names and constants.
+
+    Attributes
+    ----------
+    nodes : list of NodeProto
+        Operations.
+    constants : dict of str to array
+        Constants, by name.
+    inputs : list of (Value, shape)
+        Inputs.
+    """
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[NodeProto] = []
@@ -187,12 +361,12 @@ class Graph:
         return Graph(self)
 
     def unique_name(self, stem: str) -> str:
-        """Return a name that nothing else has."""
+        """Return a name that no other tensor has."""
         self._count[0] += 1
         return f"{stem}_{self._count[0]}"
 
     def input(self, name: str, dtype: DType, shape: Sequence[str | int]) -> Value:
-        """Return an input of the graph; the same one if it is asked for again."""
+        """Return the input of a name, which is added if the graph does not have it."""
         for value, _ in self.inputs:
             if value.name == name:
                 return value
@@ -201,7 +375,7 @@ class Graph:
         return value
 
     def constant(self, array: NDArray[np.generic] | np.generic) -> Value:
-        """Return a constant; equal small ones are stored once."""
+        """Return a constant. Small constants that are equal are stored once."""
         array = np.asarray(array)
         key = None
         if array.size <= 4096:
@@ -215,7 +389,7 @@ class Graph:
         return Value(self, name, array.dtype)
 
     def value(self, operand: Operand, dtype: DType) -> Value:
-        """Return an operand as a value; numbers of Python take the type `dtype`."""
+        """Return an operand as a value. Python numbers are converted to `dtype`."""
         if isinstance(operand, Value):
             return Value(self, operand.name, operand.dtype)
         if isinstance(operand, Tensor):
@@ -225,7 +399,7 @@ class Graph:
         return self.constant(np.asarray(operand, dtype=dtype))
 
     def binary(self, op_type: str, a: Operand, b: Operand, dtype: DType | None = None) -> Value:
-        """Add an operation of two operands, in the type that both are promoted to."""
+        """Add an operation of two operands, which are promoted to the same type."""
         own = next(x.dtype for x in (a, b) if isinstance(x, Value))
         if own.kind != "f" and any(isinstance(x, float) for x in (a, b)):
             raise ValueError(f"{op_type} of integers and a float: convert the integers first")
@@ -236,7 +410,7 @@ class Graph:
     def op(
         self, op_type: str, *operands: Operand, dtype: DType | None = None, **attributes: Attribute
     ) -> Value:
-        """Add an operation with one result, by default of the first operand's type."""
+        """Add an operation with one result, whose type is that of the first operand by default."""
         own = next(o.dtype for o in operands if isinstance(o, Value))
         values = [self.value(o, own) for o in operands]
         return self.ops(op_type, values, [dtype or own], **attributes)[0]
@@ -248,7 +422,7 @@ class Graph:
         dtypes: Sequence[DType],
         **attributes: Attribute,
     ) -> list[Value]:
-        """Add an operation with a result of each type."""
+        """Add an operation with several results, of the given types."""
         from onnx import helper
 
         results = [Value(self, self.unique_name(op_type.lower()), dtype) for dtype in dtypes]
@@ -258,7 +432,7 @@ class Graph:
         return results
 
     def slice(self, x: Value, start: int, end: int | None, axis: int = 1, step: int = 1) -> Value:
-        """Return part of a value along an axis."""
+        """Return a slice along an axis."""
         last = 2**62 if end is None else end
         bounds = [np.array([v], dtype=np.int64) for v in (start, last, axis, step)]
         return self.op("Slice", x, *bounds)
@@ -268,28 +442,28 @@ class Graph:
         return self.op(op_type, x, np.array([axis], dtype=np.int64), keepdims=int(keep))
 
     def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
-        """Return `yes` where a condition holds, else `no`."""
+        """Return the values of `yes` where a condition holds, and of `no` elsewhere."""
         own = next(
             (o.dtype for o in (yes, no) if isinstance(o, Value | np.ndarray | np.generic)), F64
         )
         return self.op("Where", condition, self.value(yes, own), self.value(no, own), dtype=own)
 
     def concat(self, parts: Sequence[Value], axis: int = 1) -> Value:
-        """Return values side by side."""
+        """Concatenate values along an axis."""
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
 
     def top(self, x: Value, depth: int) -> tuple[Value, Value]:
-        """Return the largest values of each row and their columns; the lowest one of ties."""
+        """Return the largest values of each row and their columns. Ties go to the lowest column."""
         k = self.constant(np.array([depth], dtype=np.int64))
         values, index = self.ops("TopK", [x, k], [x.dtype, INT], axis=1)
         return values, index
 
     def any(self, x: Value) -> Value:
-        """Return whether any boolean is true, as a scalar."""
+        """Return whether any value is true, as a scalar."""
         return (x.reshape(1, -1).to(INT).max() > 0).reshape()
 
     def put_along(self, x: Value, index: Value, updates: Value, add: bool = False) -> Value:
-        """Return `x` with some columns of each row replaced, or added to."""
+        """Return `x` after replacing some columns of each row, or after adding to them."""
         return self.op(
             "ScatterElements", x, index, updates, axis=1, reduction="add" if add else "none"
         )
@@ -297,7 +471,7 @@ class Graph:
     def logsumexp(self, x: Value, axis: int = 1, may_be_empty: bool = False) -> Value:
         """Return the logarithm of a sum of exponentials.
 
-        With `may_be_empty`, it is minus infinity where all terms are, not NaN.
+        With `may_be_empty`, the result is minus infinity if all terms are. Otherwise it is NaN.
         """
         largest = x.max(axis)
         if may_be_empty:
@@ -313,10 +487,10 @@ class Graph:
     def proto(
         self, scalars: Sequence[Value], carried: Sequence[Value], outputs: Sequence[Value]
     ) -> GraphProto:
-        """Return the body of a loop.
+        """Return this graph as the body of a loop.
 
-        Its inputs are two scalars and the tensors that are carried from pass to pass; its outputs
-        are a scalar and the tensors that are carried on.
+        Its inputs are two scalars and the tensors that one pass hands on to the next. Its outputs
+        are a scalar and these tensors.
         """
         from onnx import helper
 
@@ -329,7 +503,7 @@ class Graph:
         return helper.make_graph(self.nodes, self.unique_name("body"), inputs, results)
 
     def initializers(self) -> list[TensorProto]:
-        """Return the constants as ONNX stores them."""
+        """Return the constants as ONNX tensors."""
         from onnx import numpy_helper
 
         return [
@@ -339,14 +513,23 @@ class Graph:
 
 
 def _promote(a: DType, b: DType) -> DType:
-    """Return the type of a result as torch has it: integers take the type of floats."""
+    """Return the type of a result as in torch: integers are converted to the type of floats."""
     if (a.kind == "f") != (b.kind == "f"):
         return a if a.kind == "f" else b
     return np.promote_types(a, b)
 
 
 def np_dtype(dtype: torch.dtype) -> DType:
-    """Return the graph's type for a type of torch; half precision is single in the graph.
+    """Return the type in a graph for a torch dtype. Half precision becomes single precision.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+        Floating-point type, int64 or bool.
+
+    Returns
+    -------
+    numpy.dtype
 
     Examples
     --------
@@ -358,18 +541,18 @@ def np_dtype(dtype: torch.dtype) -> DType:
 
 
 def arange(*bounds: int) -> NDArray[np.int64]:
-    """Return a row of integers, of shape (1, n)."""
+    """Return integers as an array of shape (1, n). The arguments are those of `numpy.arange`."""
     return np.arange(*bounds, dtype=np.int64)[None]
 
 
 def element_type(dtype: DType) -> int:
-    """Return ONNX's number for a type."""
+    """Return the number of a type in ONNX."""
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
-def require(package: str) -> None:
+def require_package(package: str) -> None:
     """Raise if a package of the extra `onnx` is not installed."""
     if find_spec(package) is None:
         raise ImportError(

@@ -1,4 +1,4 @@
-"""Levels in the graph: how many nested sets reach a threshold."""
+"""Levels of nested sets in the graph, which are compared with thresholds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shortlist.onnx.rankings import Ranked
 from shortlist.onnx.rows import ROUNDING, ScoreRows
 
 COST_ROUNDING = 4e-6
-"""The same bound for levels that are cost weights, which torch computes in float32."""
+"""Like `ROUNDING`, for levels that are cost weights, which torch computes in float32."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class GraphLevels:
     sizes : array of shape (n_members,) or Value of shape (n_rows, n_members)
         Sizes of the sets.
     score : ConformityScore
-        Lowers thresholds by the rounding.
+        The score, whose method `lower` lowers thresholds.
     rounding : float
         By how much thresholds are lowered. A threshold is the level of a calibration row, and
-        other rows may have just that level. Another runtime rounds it differently and would drop
-        their labels, and the guarantee with them.
+        other rows may have the same level. Another runtime may round it differently and drop their
+        labels, which would break the guarantee.
     """
 
     ranked: Ranked
@@ -46,11 +46,11 @@ class GraphLevels:
 
     @classmethod
     def from_score(cls, score: ConformityScore, rows: ScoreRows) -> GraphLevels:
-        """Return the levels that a score gives rows."""
+        """Return the levels of a score for rows."""
         if score.levels_are_cost_weights:
             rounding = COST_ROUNDING
         elif score.rounding or rows.has_proba:
-            # Calibration lowers such levels by their rounding already, or nothing is rounded.
+            # Either calibration has lowered the levels already, or nothing is rounded.
             rounding = 0.0
         else:
             rounding = ROUNDING
@@ -58,12 +58,12 @@ class GraphLevels:
         return cls(rows.ranked, values, sizes, score, rounding)
 
     def never_empty(self) -> GraphLevels:
-        """Return levels at which the first set is reached at every threshold."""
+        """Return the same levels, but infinite for the first set, so that no set is empty."""
         first = self.values[:, :1].clamp(min=math.inf)
         return replace(self, values=self.ranked.graph.concat([first, self.values[:, 1:]]))
 
     def counts_at(self, thresholds: Value | Tensor) -> Value:
-        """Return how many levels reach the threshold of each row, or of all: (n_rows, 1)."""
+        """Return the number of levels in each row that reach its threshold: (n_rows, 1)."""
         return (self.values.to(F64) >= self.lowered(thresholds)).count()
 
     def lowered(self, thresholds: Value | Tensor) -> Value:
@@ -73,7 +73,7 @@ class GraphLevels:
         return self.ranked.graph.value(thresholds, F64)
 
     def sizes_at(self, counts: Value) -> Value:
-        """Return the sizes of sets of the given numbers of members: (n_rows, 1)."""
+        """Return the sizes of the sets that the given numbers of levels reach: (n_rows, 1)."""
         graph = self.ranked.graph
         if isinstance(self.sizes, Value):
             sizes = self.sizes.pad(1, 0, 0).take_along(counts)

@@ -1,4 +1,4 @@
-"""What a model builds its graph with."""
+"""The graph of a model, and the methods that a model builds it with."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ F32_MAX = float(np.finfo(np.float32).max)
 class ModelGraph:
     """The graph of a model, from scores to sets.
 
-    `SetPredictor.onnx_sets` is called with one of these, and returns what one of its methods
-    returns.
+    `SetPredictor.onnx_sets` is called with a `ModelGraph`, and returns the result of one of its
+    methods that return sets.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class ModelGraph:
         depth: int | None = None,
         single_precision: bool = False,
     ) -> ScoreRows:
-        """Return the rows of the graph, in decreasing order of their scores.
+        """Return the rows of the graph, with labels in decreasing order of their scores.
 
         Parameters
         ----------
@@ -73,8 +73,8 @@ class ModelGraph:
         scale : float, default=1.0
             Inverse temperature.
         depth : int, optional
-            Number of labels to rank; by default that of the model. Candidates are always ranked
-            to their end.
+            Number of labels to rank. The default is that of the model. All candidates are always
+            ranked.
         single_precision : bool, default=False
             Whether to round scores to float32 first, as conformal predictors do.
 
@@ -105,13 +105,13 @@ class ModelGraph:
         Parameters
         ----------
         model : ConformalPredictor
-            The model, for its thresholds.
+            Model that has the thresholds.
         score : ConformityScore
             Its fitted score.
         scale : float
             Inverse temperature.
         point : OperatingPoint
-            Where to cut; without any parameters, the threshold is an input.
+            Operating point. If nothing is given, the threshold is an input.
 
         Returns
         -------
@@ -144,7 +144,7 @@ class ModelGraph:
         family : Family
             A family that implements `onnx_sizes`.
         member : Value of shape (n_rows, 1), or int
-            Which member, of each row or of all.
+            Index of the member, for each row or for all.
         score_type : {"logits", "proba", "log_proba"}
             What the scores are.
         guarantee : Guarantee
@@ -186,13 +186,13 @@ class ModelGraph:
         family : Family
             A family that implements `onnx_sizes`.
         network : nn.Module
-            Scores the members of the family; one network, or those of a path.
+            Network whose outputs are the scores of the members, or the networks of a path.
         inputs : SelectorInputs
-            What the network sees.
+            Inputs of the network.
         free : sequence of bool
-            Whether each network of the path always takes the largest set, since it costs nothing.
+            Whether each network of the path always chooses the largest set, since it costs nothing.
         member : int or None
-            Which network of the path; None if the graph's input `member` says so.
+            Index of the network in the path. None if it is the input `member`.
         guarantee : Guarantee
             What the sets guarantee.
         metadata : dict
@@ -213,7 +213,7 @@ class ModelGraph:
             parts.append(rows.log_proba(inputs.score_depth))
             n_in += inputs.score_depth + 1
         outputs = network_outputs(network, self.graph.concat(parts), n_in, chosen)
-        # Among equal outputs the last: the largest set.
+        # Among equal outputs, the last one is chosen: the largest set.
         index = self.graph.op("ArgMax", outputs, dtype=INT, axis=1, select_last_index=1)
         last = index * 0 + (len(family) - 1)
         if isinstance(chosen, Value) and any(free):

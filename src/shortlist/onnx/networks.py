@@ -1,4 +1,4 @@
-"""Networks in the graph: perceptrons and stacks written out, any other by torch's exporter."""
+"""Networks in the graph: known layers are written here, all others by the exporter of torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch
 from torch import nn
 
 from shortlist.learning.networks import Residual, Stack, Standardize
-from shortlist.onnx.graph import F64, OPSET, Value, np_dtype, require
+from shortlist.onnx.graph import F64, OPSET, Value, np_dtype, require_package
 from shortlist.predictors.cardinality.fitting import Members
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Member = Value | int
-"""Which network of a path: a scalar of the graph, or a number."""
+"""Index of a network of a path: a scalar of the graph, or a number."""
 
 
 def network_outputs(network: nn.Module, x: Value, n_in: int, member: Member = 0) -> Value:
@@ -37,13 +37,13 @@ def network_outputs(network: nn.Module, x: Value, n_in: int, member: Member = 0)
     n_in : int
         Number of inputs.
     member : Value or int, default=0
-        Which network, if there are several.
+        Index of the network, if there are several.
 
     Returns
     -------
     Value of shape (n_rows, n_sets)
     """
-    # By exact type: a subclass may do anything, and torch's exporter reads what it does.
+    # By exact type, because a subclass may do anything. The exporter of torch traces what it does.
     write = WRITERS.get(type(network), _exported)
     return write(network, x, n_in, member)
 
@@ -63,7 +63,7 @@ def stack(network: Stack, x: Value) -> Value:
         if i:
             h = graph.op("Relu", h) @ weight + bias
             continue
-        # One product for all members: their first layers see the same input.
+        # One product for all members, because their first layers have the same input.
         wide = weight.detach().transpose(0, 1).reshape(weight.shape[1], -1)
         h = (h @ wide + bias.detach().view(1, -1)).reshape(-1, members, weight.shape[2])
         h = graph.op("Transpose", h, perm=[1, 0, 2])
@@ -107,7 +107,7 @@ def _identity(network: Any, x: Value, n_in: int, member: Member) -> Value:
 
 
 def _sequential(network: Any, x: Value, n_in: int, member: Member) -> Value:
-    # What follows a Standardize layer has as many inputs as it, so it can be exported alone.
+    # A Standardize layer keeps the number of inputs, so the layers after it are exported alone.
     if not _is_known(network) and type(network[0]) is not Standardize:
         return _exported(network, x, n_in, member)
     for part in network:
@@ -145,17 +145,17 @@ WRITERS: dict[type[nn.Module], Callable[[Any, Value, int, Member], Value]] = {
     Stack: _stack_member,
     Members: _separate_member,
 }
-"""Functions that write the graphs of networks of exactly these types."""
+"""Functions that write a network into the graph, by its exact type."""
 
 
 def _is_known(network: nn.Module) -> bool:
-    """Return whether a network and all its parts are written out here."""
+    """Return whether a network and all its parts have a writer."""
     parts = network if type(network) is nn.Sequential else ()
     return type(network) in WRITERS and all(_is_known(part) for part in parts)
 
 
 def _exported(network: nn.Module, x: Value, n_in: int, member: Member) -> Value:
-    """Return the outputs of a user's network: torch writes its graph, which is added to this."""
+    """Return the outputs of any other network, whose graph is exported by torch and added."""
     from onnx import compose, inliner, numpy_helper
 
     model = inliner.inline_local_functions(_torch_export(network, n_in, x))
@@ -169,7 +169,7 @@ def _exported(network: nn.Module, x: Value, n_in: int, member: Member) -> Value:
 
 
 def _torch_export(network: nn.Module, n_in: int, x: Value) -> ModelProto:
-    require("onnxscript")
+    require_package("onnxscript")
     dtype = torch.float64 if x.dtype == F64 else torch.float32
     frozen = copy.deepcopy(network).cpu().eval().requires_grad_(False)
     example = torch.zeros((2, n_in), dtype=dtype)
@@ -195,7 +195,7 @@ def _torch_export(network: nn.Module, n_in: int, x: Value) -> ModelProto:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Suppress the warnings of torch's exporter about packages that are not installed."""
+    """Suppress warnings of the exporter of torch about packages that are not installed."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -13,18 +13,20 @@ from shortlist.guarantee import Guarantee
 from shortlist.predictors import ConformalPredictor
 
 ACCURACIES = (*(round(0.5 + 0.01 * i, 2) for i in range(50)), 0.995, 0.998, 0.999)
-"""Accuracies whose thresholds are in the metadata, if the threshold is an input."""
+"""Accuracies whose thresholds are in the metadata if the threshold is an input."""
 GOALS = {"accuracy", "mean_size", "cost_weight"}
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The operating point that `export_onnx` was given; without any, it is an input of the graph.
+    """Operating point of `export_onnx`. If nothing is given, it is an input of the graph.
 
     Parameters
     ----------
-    accuracy, delta, mean_size, cost_weight, by
-        As in `predict_set`; None if not given.
+    accuracy, delta, mean_size, cost_weight : float, optional
+        As in `predict_set`.
+    by : str, optional
+        As in `predict_set`.
 
     Examples
     --------
@@ -44,34 +46,44 @@ class OperatingPoint:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def check(self, model: object, *allowed: str) -> None:
-        """Raise if a parameter was given that a model does not have, or `delta` or `by` alone.
+        """Raise if a model does not have a parameter, or if `delta` or `by` is given alone.
 
         Parameters
         ----------
         model : object
-            The model, for the error.
+            The model, for the message.
         *allowed : str
-            Parameters that the model has.
+            Names of the parameters that the model has.
 
         Raises
         ------
         ValueError
-            If something else was given.
+            If another parameter was given, or `delta` or `by` without an operating point.
         """
-        shown = {name: f"{name} = {value!r}" for name, value in self.given.items()}
-        strange = [text for name, text in shown.items() if name not in allowed]
-        if strange:
-            takes = ", ".join(allowed) or "no operating point"
-            raise ValueError(f"{' and '.join(strange)}: a {type(model).__name__} takes {takes}")
-        if shown and not shown.keys() & GOALS:
+        given = {name: f"{name} = {value!r}" for name, value in self.given.items()}
+        unknown = [text for name, text in given.items() if name not in allowed]
+        if unknown:
+            known = ", ".join(allowed) or "no operating point"
+            raise ValueError(f"{' and '.join(unknown)}: a {type(model).__name__} takes {known}")
+        if given and not given.keys() & GOALS:
             raise ValueError(
-                f"{' and '.join(shown.values())} goes with an accuracy; give accuracy=... too"
+                f"{' and '.join(given.values())} needs an accuracy; give accuracy=... too"
             )
 
 
 @dataclass(frozen=True)
 class ResolvedPoint:
-    """The thresholds of a model at an operating point; None if they are an input."""
+    """Thresholds of a model at an operating point.
+
+    Attributes
+    ----------
+    thresholds : Thresholds or None
+        None if the threshold is an input of the graph.
+    guarantee : Guarantee
+        What the sets guarantee.
+    metadata : mapping of str to object
+        What the file says about the operating point.
+    """
 
     thresholds: Thresholds | None
     guarantee: Guarantee
@@ -99,8 +111,8 @@ def _as_input(model: ConformalPredictor) -> ResolvedPoint:
     per = model.conditional_on
     if per is not None:
         raise ValueError(
-            f"by = {per!r} makes a threshold for each {per}, which is no single input; "
-            f"give accuracy=..., or fit with by=None"
+            f"by = {per!r} needs a threshold for each {per}, which cannot be an input; "
+            "give accuracy=..., or fit with by=None"
         )
     table = _table(model)
     note = "thresholds that guarantee an accuracy are in the metadata" if table else ""
@@ -110,13 +122,13 @@ def _as_input(model: ConformalPredictor) -> ResolvedPoint:
 
 
 def _table(model: ConformalPredictor) -> list[list[float]]:
-    """Return accuracies that can be guaranteed, and their thresholds."""
+    """Return the accuracies that can be guaranteed, each with its threshold."""
     table: list[list[float]] = []
     for accuracy in ACCURACIES if model.is_calibrated else ():
         try:
             thresholds = model.thresholds(accuracy=accuracy)
         except UnreachableError:
-            break  # Higher ones cannot be guaranteed either.
+            break  # Higher accuracies cannot be guaranteed either.
         number = _json_number(float(thresholds.values)) if thresholds.per == "set" else None
         if number is None:
             break
@@ -125,5 +137,5 @@ def _table(model: ConformalPredictor) -> list[list[float]]:
 
 
 def _json_number(threshold: float) -> float | None:
-    """Return a threshold as JSON can write it, which has no infinity."""
+    """Return a threshold as JSON can express it: minus infinity becomes None."""
     return None if threshold == -math.inf else min(threshold, sys.float_info.max)

@@ -1,4 +1,4 @@
-"""Rankings in the graph: rows in decreasing order of their scores, and their probabilities."""
+"""Rankings in the graph: labels in decreasing order of their scores, and their probabilities."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shortlist.ranking.score_types import ScoreType
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows of a graph in decreasing order of their scores.
+    """Rows of a graph, whose labels are in decreasing order of their scores.
 
     Attributes
     ----------
     labels, scores : Value of shape (n_rows, depth)
-        Labels (int64; -1 after the last candidate) and their scores.
+        Labels (int64, -1 after the last candidate) and their scores.
     block : Value of shape (n_rows, n_classes) or (n_rows, depth)
-        All scores: by column if dense, else sorted, with -inf for padding.
+        All scores: by column if dense, otherwise sorted, with minus infinity as padding.
     """
 
     graph: Graph
@@ -34,10 +34,10 @@ class Ranked:
 
     @classmethod
     def from_scores(cls, graph: Graph, scores: Value, n_classes: int, depth: int) -> Ranked:
-        """Rank a score for every class.
+        """Rank the classes by a score for each.
 
         Equal scores are ordered by decreasing label. TopK takes the lowest index among ties, so
-        the columns are flipped.
+        the columns are reversed.
         """
         values, index = graph.top(scores.flip(), depth)
         labels = graph.constant(np.int64(n_classes - 1)) - index
@@ -47,7 +47,7 @@ class Ranked:
     def from_candidates(
         cls, graph: Graph, labels: Value, scores: Value, n_classes: int, depth: int
     ) -> Ranked:
-        """Rank candidates; equal scores keep their order."""
+        """Rank candidates by their scores. Equal scores keep their order."""
         block = graph.where(labels >= 0, scores, -math.inf)
         block, index = graph.top(block, depth)
         labels = labels.take_along(index)
@@ -121,7 +121,7 @@ def sorted_proba(ranked: Ranked, score_type: ScoreType, scale: float) -> Value:
 
 
 def _logarithms(scores: Value, score_type: ScoreType, best: Value | None, scale: float) -> Value:
-    """Return scores as logarithms, up to a constant of the row, times `scale`."""
+    """Return scores as logarithms times `scale`, up to a constant for each row."""
     if score_type == "proba":
         scores = scores.clamp(0.0).log()
     elif best is not None:
@@ -134,7 +134,7 @@ def _logarithms(scores: Value, score_type: ScoreType, best: Value | None, scale:
 def _log_unlisted(block: Value, score_type: ScoreType) -> Value:
     """Return the log mass of labels that are not among the candidates."""
     listed = block.clamp(0.0) if score_type == "proba" else block.exp()
-    # Summed in float64, as torch adds what it rounds to float32.
+    # Summed in float64, because torch also adds float32 numbers with a higher precision.
     return (1.0 - listed.to(F64).sum().to(block.dtype)).clamp(0.0).log()
 
 

@@ -1,4 +1,4 @@
-"""Rows of a graph, as conformity scores and families see them."""
+"""Rows of a graph, from which conformity scores compute levels and families compute sizes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ scores: probabilities are computed in float64 and rounded to float32."""
 class ScoreRows:
     """Rows of an ONNX graph, from which a score computes levels and a family computes sizes.
 
-    It offers in the graph what `Ranking` offers in Python. Values are used like tensors of shape
+    This is the counterpart of `Ranking` in the graph. Values are used like tensors of shape
     (n_rows, n_columns); see :class:`Value`.
 
     Parameters
     ----------
     ranked : Ranked
-        The rows in decreasing order of their scores.
+        The rows, with labels in decreasing order of their scores.
     score_type : {"logits", "proba", "log_proba"}
         What the scores are.
     scale : float
@@ -142,7 +142,7 @@ class ScoreRows:
         Parameters
         ----------
         operand : number, array, tensor or Value
-            Numbers of Python take the type of the probabilities.
+            Python numbers are converted to the type of the probabilities.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class ScoreRows:
         return self.graph.value(operand, self.sorted_proba.dtype)
 
     def concat(self, parts: Sequence[Value]) -> Value:
-        """Return columns side by side.
+        """Concatenate columns.
 
         Parameters
         ----------
@@ -165,14 +165,14 @@ class ScoreRows:
         return self.graph.concat(parts)
 
     def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
-        """Return `yes` where a condition holds, else `no`.
+        """Return the values of `yes` where a condition holds, and of `no` elsewhere.
 
         Parameters
         ----------
         condition : Value
             Booleans.
         yes, no : Value or number
-            What to choose from.
+            Values to choose from.
 
         Returns
         -------
@@ -205,12 +205,12 @@ class ScoreRows:
         return self.ranked.lengths()
 
     def count_above(self, thresholds: Sequence[float]) -> Value:
-        """Return how many scores of each row exceed each threshold, in the type of the scores.
+        """Return the number of scores in each row that exceed each threshold.
 
         Parameters
         ----------
         thresholds : sequence of float
-            Thresholds on the scores.
+            Thresholds, which are converted to the type of the scores.
 
         Returns
         -------
@@ -220,7 +220,7 @@ class ScoreRows:
         return self.concat([(block > block.dtype.type(t)).count() for t in thresholds])
 
     def with_scale(self, score_type: ScoreType, scale: float) -> ScoreRows:
-        """Return the same rows with their scores declared, and an inverse temperature.
+        """Return the same rows with another type of scores and another inverse temperature.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class ScoreRows:
         return sorted_log_proba(ranked, self.score_type, depth, self.scale)
 
     def levels_of(self, score: ConformityScore) -> tuple[ScoreRows, Value, Sizes]:
-        """Return what a score makes of these rows.
+        """Return the levels of a score for these rows.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class ScoreRows:
         Returns
         -------
         rows : ScoreRows
-            The rows in the order of the sets.
+            The rows, with labels in the order of the sets.
         values : Value of shape (n_rows, n_members)
             Levels of nested sets.
         sizes : array of shape (n_members,) or Value of shape (n_rows, n_members)
@@ -291,7 +291,7 @@ class ScoreRows:
         return sizes
 
     def count_reaching(self, score: ConformityScore, thresholds: Sequence[float]) -> Value:
-        """Return how many labels of each row have a level of at least each threshold.
+        """Return the number of labels in each row whose level is at least each threshold.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class ScoreRows:
         """
         _, values, _ = self.levels_of(score)
         at = torch.tensor(thresholds, dtype=torch.float64)
-        # Rows may have just this level, and another runtime may round it differently.
+        # Other rows may have the same level, and another runtime may round it differently.
         at = at if self.has_proba else score.lower(at, ROUNDING)
         limits = at.numpy().astype(values.dtype)
         return self.concat([(values >= q).count() for q in limits])
@@ -341,7 +341,7 @@ class ScoreRows:
     # The stages of the Shortlister
 
     def leave_mass(self, outside: float) -> ScoreRows:
-        """Return the same candidates with a share of the mass left for labels not listed.
+        """Return the same candidates with a share of the mass for labels that are no candidates.
 
         Parameters
         ----------

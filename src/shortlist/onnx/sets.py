@@ -18,20 +18,20 @@ from shortlist.onnx.rankings import Ranked
 
 @dataclass(frozen=True)
 class GraphSets:
-    """The outputs of a graph, and what is known about them.
+    """Outputs of a graph, and what is known about them.
 
-    Attributes
+    Parameters
     ----------
     labels : Value of shape (n_rows, width)
         Labels of each set, padded with -1.
     sizes, index : Value of shape (n_rows, 1)
-        Sizes of the sets, and the members of the family that were chosen.
+        Sizes of the sets, and the chosen members of the family.
     width : int
         Largest possible size.
-    guarantee : Guarantee
+    guarantee : Guarantee, optional
         What the sets guarantee.
-    metadata : mapping
-        What else the file says, such as the operating point.
+    metadata : mapping of str to object, optional
+        What the metadata of the file contain, in addition to what every file contains.
     """
 
     labels: Value
@@ -43,14 +43,14 @@ class GraphSets:
 
 
 def prefixes(ranked: Ranked, sizes: Value, index: Value, width: int) -> GraphSets:
-    """Return the first labels of each row."""
+    """Return the first labels of each row as sets."""
     inside = ranked.graph.constant(arange(width)) < sizes
     labels = ranked.graph.where(inside, ranked.labels[:, :width], np.int64(-1))
     return GraphSets(labels, sizes, index, width)
 
 
 def sets_at(levels: GraphLevels, thresholds: Thresholds) -> GraphSets:
-    """Return the sets at fixed thresholds, of all rows, of classes or of groups."""
+    """Return the sets at fixed thresholds: one for all rows, or one for each class or group."""
     if thresholds.per == "class":
         return _class_sets(levels, thresholds)
     values, graph = thresholds.values.cpu(), levels.ranked.graph
@@ -59,8 +59,8 @@ def sets_at(levels: GraphLevels, thresholds: Thresholds) -> GraphSets:
         return nested_sets(levels, graph.constant(values.numpy()), may_be_all)
     if thresholds.per != "group":
         raise ValueError(
-            f"thresholds per {thresholds.per!r} cannot be exported to ONNX; only those per set, "
-            "class or group"
+            f"thresholds per {thresholds.per!r} cannot be exported to ONNX; thresholds per set, "
+            "class or group can"
         )
     group, unknown = graph.input("groups", INT, ["rows"]).reshape(-1, 1), np.int64(len(values) - 1)
     known = (group >= 0) & (group < unknown)
@@ -69,14 +69,14 @@ def sets_at(levels: GraphLevels, thresholds: Thresholds) -> GraphSets:
 
 
 def nested_sets(levels: GraphLevels, thresholds: Value, may_be_all: bool) -> GraphSets:
-    """Return the set at the threshold of each row, or of all rows.
+    """Return the sets at one threshold for each row, or one for all rows.
 
     Parameters
     ----------
     levels : GraphLevels
         Levels of the rows.
     thresholds : Value of shape () or (n_rows, 1)
-        Thresholds; minus infinity stands for the set of all classes.
+        Thresholds. At minus infinity, the set contains all classes.
     may_be_all : bool
         Whether a threshold may be minus infinity.
 
@@ -98,7 +98,7 @@ def nested_sets(levels: GraphLevels, thresholds: Value, may_be_all: bool) -> Gra
 
 
 def _class_sets(levels: GraphLevels, thresholds: Thresholds) -> GraphSets:
-    """Return sets with a threshold for each class. They are not prefixes."""
+    """Return sets with a threshold for each class, which are not prefixes of the ranking."""
     ranked, graph = levels.ranked, levels.ranked.graph
     labels = ranked.labels if ranked.dense else ranked.labels.clamp(0)
     values = thresholds.values.cpu()
@@ -111,7 +111,7 @@ def _class_sets(levels: GraphLevels, thresholds: Thresholds) -> GraphSets:
 
 
 def _collect(ranked: Ranked, inside: Value, others: Value | None, index: Value | None) -> GraphSets:
-    """Return the ranked labels that are inside, and the `others` that a row does not rank."""
+    """Return the ranked labels in `inside`, and those of `others` that a row does not rank."""
     labels, width = ranked.labels, ranked.depth
     inside = inside if ranked.dense else inside & (labels >= 0)
     if others is not None:
@@ -123,17 +123,17 @@ def _collect(ranked: Ranked, inside: Value, others: Value | None, index: Value |
 
 
 def compact(graph: Graph, labels: Value, inside: Value, width: int) -> Value:
-    """Return the labels of each row that are inside, in the same order, padded with -1."""
+    """Return the labels of each row for which `inside` is true, in order, padded with -1."""
     place = graph.where(inside, width - arange(width), np.int64(0))
     kept, index = graph.top(place, width)
     return graph.where(kept > 0, labels.take_along(index), np.int64(-1))
 
 
 def _with_unranked(ranked: Ranked, inside: Value, others: Value) -> tuple[Value, Value, int]:
-    """Return ranked labels and all classes, which of them are inside, and their number.
+    """Return the ranked labels followed by all classes, which of them are inside, and their number.
 
-    A class is inside if `others`, of all rows or one and of all classes or one, says so and the
-    row does not rank it.
+    A class is inside if `others` is true and the row does not rank the class. `others` has one row
+    or a row for each, and one column or a column for each class.
     """
     graph, n = ranked.graph, ranked.n_classes
     at = graph.where(ranked.labels >= 0, ranked.labels, np.int64(n))

@@ -26,9 +26,9 @@ from shortlist.predictors.shortlister.rescoring import Rescorer
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
 GROUP = 8
-"""Number of neighbours whose weights are added at once; classes are padded to whole groups."""
+"""Number of neighbours whose weights are added together. Each class is padded to whole groups."""
 FAR = -1e4
-"""Cosine of the padding, whose weight is zero."""
+"""Cosine of neighbours that are padding, whose weight is therefore zero."""
 
 
 def rescored_log_proba(
@@ -41,12 +41,12 @@ def rescored_log_proba(
     rescorer : Rescorer
         The fitted stage.
     prior : Value
-        Logarithms of the scores, by column if dense; of candidates, with the mass of all other
-        labels last.
+        Logarithms of the scores, by column if every class has one. For candidates, the last column
+        is the mass of all other labels.
     features : Value of shape (n_rows, n_features)
         Features of the rows.
     labels : Value of shape (n_rows, depth), optional
-        Labels of candidates; None if every class has a score.
+        Labels of the candidates. None if every class has a score.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def _networks(
 ) -> list[Value]:
     graph, network = prior.graph, opinion.network
     members = network.stack.members
-    if isinstance(network, Residual):
+    if opinion.is_residual:
         columns = None
         if labels is not None:
             listed = graph.where(labels >= 0, labels, np.int64(n_classes))
@@ -137,7 +137,7 @@ def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:
         inverse = torch.linalg.solve_triangular(root, eye, upper=False)
         x = x @ inverse.T.to(torch.float32).contiguous()
     length = graph.op("Sqrt", (x * x).sum()).clamp(1e-12)
-    # A last feature of 1 meets a last entry of 0, or of FAR.
+    # The last feature is 1, and the last entry of each direction is 0, or FAR for padding.
     cosines = (x / length).pad(0, 1, 1.0) @ directions
     near = ((cosines - cosines.max()) * SHARPNESS).exp()
     tables = []
@@ -151,7 +151,7 @@ def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:
 
 
 def _group_by_class(neighbours: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return directions, (n_features + 1, n_places), and the group at which each class ends."""
+    """Return directions, (n_features + 1, n_padded), and the group after the last of each class."""
     given = neighbours.directions.cpu().numpy()
     index = neighbours.index.cpu().numpy()
     counts = np.bincount(index, minlength=neighbours.n_classes)
@@ -178,7 +178,7 @@ def rank_masses(model: RankModel, log_p: Value, features: Value | None) -> Value
 
 
 def _rank_inputs(log_p: Value, p: Value, depth: int, features: Value | None) -> Value:
-    """Return `rank_model.rank_inputs`; the tails are summed in float64, from the last one on."""
+    """Return `rank_model.rank_inputs`. Tails are summed in float64, from the last label on."""
     graph = log_p.graph
     after = graph.op("CumSum", p, np.int64(1), reverse=1, exclusive=1)[:, :depth]
     tails = after.log().clamp(MIN_LOG_PROBA, 0.0).to(F32)
@@ -189,7 +189,7 @@ def _rank_inputs(log_p: Value, p: Value, depth: int, features: Value | None) -> 
 
 
 def spread(buckets: Buckets, levels: Value, log_p: Value) -> Value:
-    """Return `Buckets.spread`: levels of the buckets as levels of every rank."""
+    """Return `Buckets.spread`: the level of each rank from the levels of the buckets."""
     graph = levels.graph
     sizes, depth = np.array(buckets.sizes), buckets.sizes[-1]
     lengths = np.diff(sizes, prepend=0).astype(np.float64)
@@ -199,5 +199,5 @@ def spread(buckets: Buckets, levels: Value, log_p: Value) -> Value:
     spread_out = levels.take(bucket) * (p / mean.take(bucket))
     last = graph.constant((bucket == len(sizes) - 1)[None])
     after = graph.where(last, 0.0, levels.take(np.minimum(bucket + 1, len(sizes) - 1)))
-    # The running minimum keeps them below the bucket before, too.
+    # With the minimum, levels are not above those of the bucket before.
     return running_min(graph.op("Max", spread_out, after), depth)
