@@ -8,7 +8,13 @@ import numpy as np
 from sklearn.base import clone
 
 from shortlist._utils.validation import check_count
-from shortlist.predictors import CardinalityPath, PlugInSelector, SetPredictor, Shortlister
+from shortlist.predictors import (
+    CardinalityPath,
+    PlugInSelector,
+    RetrainedClassifier,
+    SetPredictor,
+    Shortlister,
+)
 from shortlist.predictors.split_conformal import SplitConformal
 
 
@@ -27,8 +33,13 @@ def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor
     dict of str to SetPredictor
         Unfitted methods by name.
     """
+    retrained: dict[str, SetPredictor] = {
+        "networks, retrained": RetrainedClassifier("networks", random_state=seed),
+        "logistic, retrained": RetrainedClassifier("logistic", random_state=seed),
+    }
     return {
         "Shortlister": Shortlister(random_state=seed),
+        **(retrained if has_features else {}),
         "top-k": SplitConformal("topk", random_state=seed),
         "LAC": SplitConformal("lac", random_state=seed),
         "APS": SplitConformal("aps", randomized=True, random_state=seed),

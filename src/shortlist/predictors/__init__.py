@@ -6,6 +6,7 @@ from shortlist.predictors.classifier import ShortlistClassifier
 from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.predictors.fixed import FixedSelector
 from shortlist.predictors.plug_in import PlugInSelector
+from shortlist.predictors.retrained import RetrainedClassifier
 from shortlist.predictors.shortlister import Shortlister
 from shortlist.predictors.split_conformal import SplitConformal
 
@@ -14,6 +15,7 @@ __all__ = [
     "Shortlister",
     "ConformalPredictor",
     "SplitConformal",
+    "RetrainedClassifier",
     "PlugInSelector",
     "CardinalitySelector",
     "CardinalityPath",

@@ -42,6 +42,7 @@ from shortlist.predictors import (
     Shortlister,
 )
 from shortlist.predictors.cardinality.inputs import INPUTS, SelectorInputs
+from shortlist.predictors.retrained import RetrainedClassifier
 from shortlist.predictors.split_conformal import SplitConformal
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking.score_types import ScoreType
@@ -251,6 +252,7 @@ PREDICTOR_FORMATS = (
     ConformalFormat(Shortlister, CONFORMAL, check=_check_conformal),
     ConformalFormat(ConformalPredictor, CONFORMAL, check=_check_conformal),
     ConformalFormat(SplitConformal, CONFORMAL, check=_check_conformal),
+    ConformalFormat(RetrainedClassifier, CONFORMAL, check=_check_conformal),
     ConformalFormat(PlugInSelector, CONFORMAL, check=_check_conformal),
     ModelFormat(FixedSelector, {**PREDICTOR, "family_": FAMILY}, check=_check_fixed),
     ModelFormat(CardinalitySelector, SELECTOR, check=_check_selector),

@@ -18,6 +18,7 @@ from shortlist.io.fields import (
     FRACTION,
     NONE,
     PLAIN,
+    SCALE,
     TEXT,
     WEIGHT,
     Field,
@@ -29,7 +30,9 @@ from shortlist.io.format import Format, check_fields
 from shortlist.io.formats.families import FAMILY, check_family
 from shortlist.io.formats.parameters import check_parameters, saved_parameters
 from shortlist.io.persistence import ModelFileError
+from shortlist.learning.networks import Ensemble
 from shortlist.predictors.plug_in import PlugInScore
+from shortlist.predictors.retrained import RetrainedScore
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
 from shortlist.predictors.shortlister.score import ShortlisterScore
@@ -89,6 +92,14 @@ def _check_shortlister(score: ShortlisterScore, classes: Classes) -> None:
         ensure(taken == expected, f"RankModel takes {taken} inputs, but there are {expected}")
 
 
+def _check_retrained(score: RetrainedScore, classes: Classes) -> None:
+    network, n_features = score.network_, score.n_features_
+    taken = len(network.standardize.mean)
+    ensure(taken == n_features, f"Ensemble takes {taken} features, but fit saw {n_features}")
+    n_outputs = network.stack.weights[-1].shape[2]
+    ensure(n_outputs == classes.n, f"Ensemble has {n_outputs} outputs for {classes.n} classes")
+
+
 LEARNED: Mapping[str, LearnedFields] = {
     "lac": LearnedFields(),
     "aps": LearnedFields(),
@@ -97,6 +108,10 @@ LEARNED: Mapping[str, LearnedFields] = {
     "topk": LearnedFields(),
     "margin": LearnedFields(),
     "plug-in": LearnedFields({"family_": FAMILY}, _check_plug_in),
+    "retrained": LearnedFields(
+        {"network_": instance_of(Ensemble), "scale_": SCALE, "n_features_": COUNT},
+        _check_retrained,
+    ),
     "shortlister": LearnedFields(
         {
             "history_": instance_of(dict),
@@ -114,6 +129,7 @@ LEARNED: Mapping[str, LearnedFields] = {
 """What the scores of this package learn, by name. Other scores learn plain data."""
 INTERNAL: Mapping[str, type[ConformityScore]] = {
     PlugInScore.name: PlugInScore,
+    RetrainedScore.name: RetrainedScore,
     ShortlisterScore.name: ShortlisterScore,
 }
 """Scores of predictors of their own, which cannot be used by name."""
