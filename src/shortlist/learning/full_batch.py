@@ -54,7 +54,7 @@ def fit_members(
         Maximum number of iterations.
     """
     group, parameters = current_group(), list(network.parameters())
-    width = inputs[0].shape[1]
+    width = max(inputs[0].shape[1], *(parameter.shape[-1] for parameter in parameters))
     stride = math.ceil(group.sum(len(target)) * width / MAX_VALUES)
     rows = torch.arange(0, len(target), stride, device=target.device)
     member = torch.arange(members, device=target.device)[:, None]

@@ -36,6 +36,7 @@ from shortlist.io.formats.networks import LOSSES, NETWORK
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.cardinality.inputs import INPUTS
+from shortlist.predictors.shortlister.opinions import LearnerOpinion
 
 
 def _is_cost_table(cost: object) -> bool:
@@ -146,11 +147,25 @@ def _save_network(model: BaseEstimator, network: object) -> object:
     return leave_out(model, "network", network, None) if is_function else network
 
 
+def _save_learners(model: BaseEstimator, learners: object) -> object:
+    rescorer = getattr(getattr(model, "score_", model), "rescorer_", None)
+    opinions = [] if rescorer is None else rescorer.opinions
+    if any(isinstance(opinion, LearnerOpinion) for opinion in opinions):
+        raise ValueError(
+            "the fitted learners of this model cannot be saved in a model file; pickle the model, "
+            "or fit it without learners"
+        )
+    if not learners or isinstance(model, ConformityScore):
+        return None  # For the score, a warning was issued for the model.
+    return leave_out(model, "learners", learners, None)
+
+
 Conversion = Callable[[BaseEstimator, object], object]
 CONVERSIONS: Mapping[str, Conversion] = {
     "cost": save_cost,
     "loss": _save_loss,
     "network": _save_network,
+    "learners": _save_learners,
 }
 """Functions that return a parameter as it can be saved, by the name of the parameter."""
 

@@ -17,9 +17,13 @@ from shortlist.learning.process_group import current_group
 MAX_VALUES = 1 << 22
 """Maximum number of log-probabilities of one opinion to fit on. If there are more, every second
 (third, ...) row is used: exponents need far fewer rows than opinions."""
+MIN_LOG_PROBA = -1e4
+"""Lower bound of the log-probabilities in a fit, so that no sum of their squares overflows."""
 MAX_STEPS = 30
 TOLERANCE = 1e-7
 """Newton's method ends when the loss decreases by less than this."""
+MIN_FACTOR = 1e-6
+"""Newton's method ends when no fraction of a step above this one decreases the loss."""
 MIN_GAIN = 5e-4
 """An opinion is dropped if the mean log-likelihood decreases by less than this without it."""
 
@@ -80,6 +84,7 @@ class PoolFit:
         self.padding = None if padding is None else padding[::stride]
         self.target = target[::stride]
         self.n_rows = current_group().sum(len(self.target))
+        self.penalty = 1.0 / self.n_rows
 
     def exponents(self, active: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the best exponents of some tables, and the Hessian of the loss there.
@@ -94,15 +99,18 @@ class PoolFit:
         exponents : ndarray of shape (n_active,)
         hessian : ndarray of shape (n_active, n_active)
         """
-        current = np.zeros(len(active))
-        current[0] = 1.0
-        loss, gradient, hessian = self._derivatives(active, current)
+        # Newton's method starts at the first table alone or, if it contradicts labels, at none.
+        starts = np.eye(2, len(active))
+        starts[1:] = 0.0
+        derivatives = [self._derivatives(active, start) for start in starts]
+        best_start = int(derivatives[1][0] < derivatives[0][0])
+        current, (loss, gradient, hessian) = starts[best_start], derivatives[best_start]
         for _ in range(MAX_STEPS):
-            # The minimum of the quadratic approximation over exponents that are not negative.
-            root = np.linalg.cholesky(hessian)
-            step = nnls(root.T, np.linalg.solve(root, hessian @ current - gradient))[0] - current
-            factor = 1.0
-            while factor > 1e-3:
+            best = _non_negative_minimum(hessian, hessian @ current - gradient)
+            if best is None:
+                break
+            step, factor = best - current, 1.0
+            while factor > MIN_FACTOR:
                 candidate = self._derivatives(active, current + factor * step)
                 if candidate[0] <= loss:
                     break
@@ -125,38 +133,41 @@ class PoolFit:
         for tables, padding, target in self._blocks(active):
             log_p = pool(list(tables), padding)
             p = log_p.exp()
-            weighted = tables * p
-            mean = weighted.sum(dim=2)
-            own = tables.gather(2, target.expand(n, -1)[..., None])[..., 0]
-            second = weighted.flatten(1) @ tables.flatten(1).T - mean @ mean.T
+            mean = (tables * p).sum(dim=2, keepdim=True)
+            own = tables.gather(2, target.expand(n, -1)[..., None])
+            # Differences to the mean keep the precision of covariances of tables that are close.
+            centred = tables - mean
+            second = (centred * p).flatten(1) @ centred.flatten(1).T
             value = -log_p.gather(1, target[:, None]).sum()
-            parts = [value[None], (mean - own).sum(dim=1), second.flatten()]
+            parts = [value[None], (mean - own).sum(dim=(1, 2)), second.flatten()]
             total += torch.cat(parts).to(torch.float64)
         total = current_group().sum(total).cpu() / self.n_rows
         loss, gradient = float(total[0]), total[1 : 1 + n].numpy()
         hessian = total[1 + n :].view(n, n).numpy()
-        start = np.zeros(n)
-        start[0] = 1.0
-        away = exponents - start
-        penalty = 1.0 / self.n_rows
-        return (
-            loss + penalty * float(away @ away) / 2,
-            gradient + penalty * away,
-            hessian + penalty * np.eye(n),
-        )
+        away = exponents.copy()
+        away[0] -= 1
+        # Rounding could make a covariance indefinite. The eigenvalues of its sum with the penalty
+        # are at least the penalty.
+        values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
+        hessian = (vectors * (values.clip(min=0) + self.penalty)) @ vectors.T
+        return loss + self._penalty(exponents), gradient + self.penalty * away, hessian
 
     def _blocks(self, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         """Iterate over blocks of the stacked tables, the padding and the labels."""
         width = len(active) * self.tables[0].shape[1]
         for rows in row_blocks(len(self.target), width, self.target.device):
             tables = torch.stack([self.tables[i][rows] for i in active])
+            tables.clamp_(min=MIN_LOG_PROBA)
             padding = None if self.padding is None else self.padding[rows]
             if padding is not None:  # Their probability is zero, so that any finite value will do.
-                tables = tables.masked_fill(padding, 0.0)
+                tables.masked_fill_(padding, 0.0)
             yield tables, padding, self.target[rows]
 
     def select(self, groups: Sequence[Sequence[int]]) -> tuple[list[int], Pool]:
         """Fit the pool, and drop the opinions that do not help.
+
+        Opinions with a log-probability that is not finite are dropped first. If no opinion is
+        left, the first one is kept with its first table alone.
 
         Parameters
         ----------
@@ -170,20 +181,60 @@ class PoolFit:
         pool : Pool
             Pool of their tables.
         """
-        kept = list(range(len(groups)))
+        finite = [self._is_finite(table) for table in range(len(self.tables))]
+        kept = [i for i, tables in enumerate(groups) if all(finite[table] for table in tables)]
+        if not kept:
+            return [0], Pool([1.0] + [0.0] * (len(groups[0]) - 1))
         while True:
             active = [table for opinion in kept for table in groups[opinion]]
             exponents, hessian = self.exponents(active)
-            gains, place = [], 0
-            covariance = np.linalg.inv(hessian)
-            for opinion in kept:
-                own = slice(place, place + len(groups[opinion]))
-                place = own.stop
-                # The loss without the opinion, by the quadratic approximation.
-                gains.append(
-                    exponents[own] @ np.linalg.solve(covariance[own, own], exponents[own]) / 2
-                )
-            least = int(np.argmin(gains))
+            sizes = [len(groups[opinion]) for opinion in kept]
+            gains = self._gains(exponents, hessian, sizes)
+            # Of opinions that help equally little, the last is dropped.
+            least = len(kept) - 1 - int(np.argmin(gains[::-1]))
             if len(kept) == 1 or gains[least] >= MIN_GAIN:
                 return kept, Pool(exponents.tolist())
             del kept[least]
+
+    def _gains(
+        self, exponents: NDArray[np.float64], hessian: NDArray[np.float64], sizes: Sequence[int]
+    ) -> list[float]:
+        """Return the decrease of the mean log-likelihood without each opinion, approximately.
+
+        `sizes` are the numbers of tables of the opinions.
+        """
+        gains, place, covariance = [], 0, np.linalg.inv(hessian)
+        for size in sizes:
+            own = slice(place, place + size)
+            place = own.stop
+            # The minimum without the opinion, by the quadratic approximation of the loss.
+            force = np.linalg.solve(covariance[own, own], exponents[own])
+            others = exponents - covariance[:, own] @ force
+            increase = exponents[own] @ force / 2
+            gains.append(increase - self._penalty(others) + self._penalty(exponents))
+        return gains
+
+    def _penalty(self, exponents: NDArray[np.float64]) -> float:
+        """Return the penalty of exponents: their squared distance to the first table alone."""
+        away = exponents.copy()
+        away[0] -= 1
+        return self.penalty * float(away @ away) / 2
+
+    def _is_finite(self, table: int) -> bool:
+        """Return whether all log-probabilities of a table are finite, except padding."""
+        is_finite = torch.isfinite(self.tables[table])
+        if self.padding is not None:
+            is_finite |= self.padding
+        return bool(current_group().min(int(is_finite.all())))
+
+
+def _non_negative_minimum(
+    hessian: NDArray[np.float64], linear: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Return the minimum of ``x @ hessian @ x / 2 - linear @ x`` over x >= 0; None if not found."""
+    root = np.linalg.cholesky(hessian)
+    try:
+        minimum: NDArray[np.float64] = nnls(root.T, np.linalg.solve(root, linear))[0]
+    except RuntimeError:  # The maximum number of iterations was reached.
+        return None
+    return minimum

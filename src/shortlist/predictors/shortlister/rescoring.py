@@ -90,6 +90,8 @@ class Rescorer:
         Number of classes.
     standardize : Standardize
         Mean and scale of the features.
+    n_extra : int, default=0
+        Number of extra rows that `fit` learned from.
     """
 
     def __init__(
@@ -100,10 +102,11 @@ class Rescorer:
         index: Tensor,
         n_classes: int,
         standardize: Standardize,
+        n_extra: int = 0,
     ) -> None:
         self.opinions, self.pool = list(opinions), pool
         self.folds, self.index, self.n_classes = folds, index, n_classes
-        self.standardize = standardize
+        self.standardize, self.n_extra = standardize, n_extra
 
     @classmethod
     def fit(
@@ -196,6 +199,7 @@ class Rescorer:
             rows.index,
             rows.n_classes,
             rows.standardize,
+            0 if rows.extra_index is None else len(rows.extra_index),
         )
         if sample is not None:
             del tables  # They would take memory during the pass over all rows.
@@ -263,7 +267,19 @@ class Rescorer:
         Returns
         -------
         Ranking
+
+        Raises
+        ------
+        ValueError
+            If the extra rows are missing, or their number is not that of `fit`.
         """
+        n_extra = 0 if extra is None else len(extra[1])
+        missing = extra is None and not any(opinion.needs_extra for opinion in self.opinions)
+        if n_extra != self.n_extra and not missing:
+            raise ValueError(
+                f"{n_extra} extra rows were given, but fit learned from {self.n_extra}; give the "
+                "same extra_features and extra_y as to fit"
+            )
         device = self.index.device
         rows = FoldedRows(
             ranking=ranking,

@@ -301,7 +301,12 @@ class ShortlisterScore(ConformityScore):
         assert x is not None
         return self.rescorer_(start, x)
 
-    def rerank_out_of_fold(self, ranking: Ranking, features: Tensor | None = None) -> Ranking:
+    def rerank_out_of_fold(
+        self,
+        ranking: Ranking,
+        features: Tensor | None = None,
+        extra: tuple[Matrix, Tensor] | None = None,
+    ) -> Ranking:
         """Return the rows of `fit` after stage 1, each re-scored without the help of its label.
 
         Parameters
@@ -310,6 +315,8 @@ class ShortlisterScore(ConformityScore):
             The rows of `fit`, in the same order.
         features : Tensor of shape (n_rows, n_features), optional
             Features of the rows, if `fit` was given features.
+        extra : tuple of matrix and Tensor, optional
+            Features and label indices of the extra rows of `fit`.
 
         Returns
         -------
@@ -325,7 +332,7 @@ class ShortlisterScore(ConformityScore):
         x = self._check_features(features)
         assert x is not None
         settings = self._training_settings(rows=len(ranking))
-        return self.rescorer_.out_of_fold(self._before_stages(ranking), x, settings)
+        return self.rescorer_.out_of_fold(self._before_stages(ranking), x, settings, extra)
 
     def _before_stages(self, ranking: Ranking) -> Ranking:
         """Return rows as stage 1 takes them."""
@@ -451,6 +458,10 @@ def _check_learners(learners: object) -> None:
     if isinstance(learners, str) or not isinstance(learners, Sequence):
         raise ValueError(f"learners must be a list of scikit-learn classifiers; got {learners!r}")
     for learner in learners:
+        if isinstance(learner, type):
+            raise ValueError(
+                f"learners must be classifiers, not classes; write {learner.__name__}()"
+            )
         if not (hasattr(learner, "fit") and hasattr(learner, "predict_proba")):
             raise ValueError(
                 f"each of learners needs fit and predict_proba; {learner!r} does not have both"

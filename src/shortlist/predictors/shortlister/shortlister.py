@@ -8,7 +8,7 @@ from typing import Any, Self
 from sklearn.base import clone
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, as_features
+from shortlist._utils.arrays import ArrayLike, as_matrix
 from shortlist._utils.frames import match_columns
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show
@@ -26,11 +26,12 @@ class Shortlister(ConformalPredictor):
     """Predict the smallest sets of a guaranteed accuracy, learned from scores and features.
 
     Two stages learn from rows that the classifier was not trained on. The first re-scores the
-    labels: an ensemble of networks learns a residual on the classifier's logits from the features,
-    and its probabilities are pooled with those of similar rows. (The features of up to 50,000 rows
-    are kept for this.) The second estimates the distribution of the true label's rank in each row,
-    and from it the probability of a miss for every set size. For any value lambda of
-    `cost_weight`, the set of a row is the one with the smallest ``P(miss) + lambda * cost(size)``.
+    labels from the features. Several models estimate the class probabilities: the given scores,
+    logistic regression, networks with and without the given scores, similar rows (the features of
+    up to 50,000 rows are kept for this), and classifiers of your own. Their estimates are pooled
+    with exponents that fit rows out of fold, and those that do not help are dropped. The second
+    stage estimates the distribution of the true label's rank in each row, and from it the
+    probability of a miss for every set size. For any value lambda of `cost_weight`, the set of a row is the one with the smallest ``P(miss) + lambda * cost(size)``.
     Sets are nested in lambda, and calibration on rows held out from both stages chooses lambda so
     that the accuracy is guaranteed.
 
@@ -82,7 +83,7 @@ class Shortlister(ConformalPredictor):
         of them, from 64 up to 512; with many rows, 1,024; with a million rows, about 8,000.
     weight_decay : float, default=1e-2
         Weight decay of AdamW.
-    max_epochs : int, default=50
+    max_epochs : int, default=100
         Maximum number of epochs.
     patience : int, default=5
         Number of epochs without improvement after which training stops.
@@ -210,20 +211,14 @@ class Shortlister(ConformalPredictor):
             was trained on. Models that need no scores learn from them, and are kept only if they
             help on the other rows. No row of these is used for calibration.
         extra_y : array-like of shape (n_extra,), optional
-            Labels of the same rows.
+            Labels of the same rows, which must be among the classes.
 
         Returns
         -------
         self
         """
-        if (extra_features is None) != (extra_y is None):
-            missing = "extra_y" if extra_y is None else "extra_features"
-            raise ValueError(f"{missing} is missing; give extra_features and extra_y together")
-        if extra_features is None or extra_y is None:
-            return self._fit(scores, y, features, classes, groups)
-        if features is None:
-            raise ValueError("extra_features need features: fit(scores, y, features=X, ...)")
-        return self._fit(scores, y, features, classes, groups, (extra_features, extra_y))
+        extra = _extra_rows(features, extra_features, extra_y)
+        return self._fit(scores, y, features, classes, groups, extra)
 
     def _fit_score(
         self,
@@ -236,11 +231,25 @@ class Shortlister(ConformalPredictor):
         if extra is None or features is None:
             super()._fit_score(score, ranking, index, features, extra)
             return
-        matched = match_columns(extra[0], getattr(self, "_feature_names", None), "extra_features")
-        x = as_features(matched, columns=features.shape[1])
-        labels = ranking.classes.encode(extra[1], rows=len(x), device=index.device)
         assert isinstance(score, ShortlisterScore)
-        score.fit(ranking, index, features, extra=(x, labels))
+        encoded = self._encode_extra(extra, ranking, features.shape[1])
+        score.fit(ranking, index, features, extra=encoded)
+
+    def _encode_extra(
+        self, extra: tuple[ArrayLike, ArrayLike], ranking: Ranking, n_features: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the features and label indices of extra rows."""
+        names = getattr(self, "_feature_names", None)
+        x = as_matrix(match_columns(extra[0], names, "extra_features"), "extra_features", "columns")
+        if x.shape[1] != n_features:
+            raise ValueError(
+                f"extra_features have {x.shape[1]} columns, but features have {n_features}; give "
+                "the same features in the same order"
+            )
+        labels = ranking.classes.encode(extra[1], device=ranking.device, name="extra_y")
+        if len(labels) != len(x):
+            raise ValueError(f"extra_y has {len(labels)} labels for {len(x)} rows of extra_features")
+        return x, labels
 
     def _make_score(self) -> ShortlisterScore:
         names = ShortlisterScore._get_param_names()
@@ -298,9 +307,14 @@ class Shortlister(ConformalPredictor):
         return normalize(self.score_.rerank(ranking, x))
 
     def out_of_fold(
-        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        extra_features: ArrayLike | None = None,
+        extra_y: ArrayLike | None = None,
     ) -> Ranking:
-        """Return `rescored` for the rows of `fit`, each by networks that did not see its label.
+        """Return `rescored` for the rows of `fit`, each by models that did not see its label.
 
         Parameters
         ----------
@@ -309,6 +323,10 @@ class Shortlister(ConformalPredictor):
             ``calibration=None``, so that both stages learn from all rows of `fit`.
         features : array-like of shape (n_rows, n_features), optional
             Features of the same rows.
+        extra_features : array-like of shape (n_extra, n_features), optional
+            Features of the extra rows of `fit`.
+        extra_y : array-like of shape (n_extra,), optional
+            Labels of the same rows.
 
         Returns
         -------
@@ -316,7 +334,11 @@ class Shortlister(ConformalPredictor):
         """
         ranking, x = self._validate_rows(scores, features)
         ranking = ranking.with_scale(self.score_type_, 1 / self.temperature_)
-        return normalize(self.score_.rerank_out_of_fold(ranking, x))
+        extra = _extra_rows(features, extra_features, extra_y)
+        if extra is None or x is None:
+            return normalize(self.score_.rerank_out_of_fold(ranking, x))
+        encoded = self._encode_extra(extra, ranking, x.shape[1])
+        return normalize(self.score_.rerank_out_of_fold(ranking, x, encoded))
 
     def accepted_rows(self) -> AcceptedRows:
         """Return which rows the model accepts: rows like those of `fit`."""
@@ -336,3 +358,17 @@ class Shortlister(ConformalPredictor):
 
     def _display_name(self) -> str:
         return "Shortlister"
+
+
+def _extra_rows(
+    features: ArrayLike | None, extra_features: ArrayLike | None, extra_y: ArrayLike | None
+) -> tuple[ArrayLike, ArrayLike] | None:
+    """Return extra features and labels; raise if one of them, or the features, are missing."""
+    if extra_features is None and extra_y is None:
+        return None
+    if extra_features is None or extra_y is None:
+        missing = "extra_y" if extra_y is None else "extra_features"
+        raise ValueError(f"{missing} is missing; give extra_features and extra_y together")
+    if features is None:
+        raise ValueError("extra_features need features: fit(scores, y, features=X, ...)")
+    return extra_features, extra_y

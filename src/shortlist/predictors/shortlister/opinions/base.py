@@ -166,6 +166,9 @@ class Opinion(ABC):
     n_tables = 1
     """Number of tables of log-probabilities. Each gets an exponent in the pool."""
 
+    needs_extra = False
+    """Whether `without_fold` needs the extra rows of the fit."""
+
     @property
     def n_columns(self) -> int | None:
         """Number of columns that the given scores must have. None: any."""

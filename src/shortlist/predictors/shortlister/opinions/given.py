@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist.learning.full_batch import fit_members
+from shortlist.learning.process_group import current_group
 from shortlist.predictors.shortlister.folds import combine
 from shortlist.predictors.shortlister.opinions.base import Block, FoldedRows, Opinion
 
@@ -77,7 +78,8 @@ class ScaledScores(Opinion):
             None if there are too few rows for each class, or not every class has a score.
         """
         ranking, shape = rows.ranking, (rows.n_folds, 1, rows.n_classes)
-        if not ranking.is_dense or len(rows.index) < ROWS_PER_CLASS * rows.n_classes:
+        n_rows = current_group().sum(len(rows.index))
+        if not ranking.is_dense or n_rows < ROWS_PER_CLASS * rows.n_classes:
             return None
         bias = torch.zeros(shape, device=rows.index.device)
         scaling = VectorScaling(torch.full_like(bias, ranking.scale), bias)

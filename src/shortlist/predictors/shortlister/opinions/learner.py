@@ -60,6 +60,11 @@ class LearnerOpinion(Opinion):
         for fold in range(rows.n_folds):
             x, index = rows.without_fold(fold, extra=extra)
             fitted.append(clone(estimator).fit(_as_array(x), index.cpu().numpy()))
+            if not hasattr(fitted[-1], "classes_"):
+                raise ValueError(
+                    f"{estimator!r} has no classes_ after fit; give scikit-learn classifiers as "
+                    "learners"
+                )
         return cls(fitted, rows.n_classes)
 
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
@@ -68,7 +73,8 @@ class LearnerOpinion(Opinion):
         x = _as_array(block.features)
         mean = np.zeros((len(x), self.n_classes))
         for estimator in estimators:
-            mean[:, estimator.classes_] += estimator.predict_proba(x) / len(estimators)
+            mean[:, np.asarray(estimator.classes_, dtype=np.int64)] += _probabilities(estimator, x)
+        mean /= len(estimators)
         log_p = torch.as_tensor(mean, dtype=torch.float32, device=block.features.device)
         return [align_columns(log_p.clamp_(min=MIN_SHARE).log_(), block.columns)]
 
@@ -76,3 +82,19 @@ class LearnerOpinion(Opinion):
 def _as_array(features: Matrix) -> np.ndarray[Any, Any]:
     """Return features as NumPy array."""
     return materialize(features).cpu().numpy()
+
+
+def _probabilities(estimator: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the probabilities of a classifier, and raise if they cannot be used."""
+    p = np.asarray(estimator.predict_proba(x), dtype=np.float64)
+    shape = (len(x), len(estimator.classes_))
+    if p.shape != shape:
+        raise ValueError(
+            f"predict_proba of {estimator!r} returned an array of shape {p.shape}, not {shape}"
+        )
+    if not np.isfinite(p).all() or (p < 0).any():
+        raise ValueError(
+            f"predict_proba of {estimator!r} returned a value that is no probability; leave this "
+            "classifier out of learners"
+        )
+    return p

@@ -64,6 +64,7 @@ class Neighbours(Opinion):
     ) -> None:
         self.standardize, self.n_classes = standardize, n_classes
         self.seed, self.extra = seed, extra
+        self.needs_extra = extra
         self.root: Tensor | None = None
 
     def without_fold(self, rows: FoldedRows, fold: int) -> Neighbours:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix
 from shortlist.learning.full_batch import fit_members
 from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, zero_last_layer
@@ -169,7 +170,7 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
         return Stack(layer, members=rows.n_folds)
 
     network = Ensemble(rows.standardize, build()).to(index.device)
-    best, best_loss = network.state_dict(), math.inf
+    best, best_loss = _copied_state(network), math.inf
     for penalty in PENALTIES:
         fit_members(
             network,
@@ -184,8 +185,7 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
         loss = _out_of_fold_loss(network, features, index, folds)
         if not loss < best_loss:
             break
-        best_loss = loss
-        best = {name: value.clone() for name, value in network.state_dict().items()}
+        best, best_loss = _copied_state(network), loss
     network.load_state_dict(best)
     return NetworkOpinion(network.requires_grad_(False))
 
@@ -194,14 +194,21 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
 def _out_of_fold_loss(network: Ensemble, features: Matrix, index: Tensor, folds: Tensor) -> float:
     """Return the mean cross-entropy of rows by the member that was fitted without their fold."""
     total = torch.zeros((), dtype=torch.float64, device=index.device)
-    n_rows = 0
+    n_rows, width = 0, max(network.stack.weights[0].shape[1:])
     for fold in range(network.stack.members):
-        rows = (folds == fold).nonzero()[:, 0]
-        logits = network.select_member(fold)(features[rows])[0]
-        total += nn.functional.cross_entropy(logits, index[rows], reduction="sum")
-        n_rows += len(rows)
+        own, member = (folds == fold).nonzero()[:, 0], network.select_member(fold)
+        for block in row_blocks(len(own), width, index.device):
+            rows = own[block]
+            logits = member(features[rows])[0]
+            total += nn.functional.cross_entropy(logits, index[rows], reduction="sum")
+        n_rows += len(own)
     group = current_group()
     return float(group.sum(total)) / group.sum(n_rows)
+
+
+def _copied_state(network: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the parameters and buffers of a network."""
+    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def _mean_log_proba(logits: Tensor) -> Tensor:
