@@ -54,7 +54,7 @@ def main() -> None:
 
     print(
         f"Shortlister, {options.features} features, {options.classes} classes, "
-        f"{len(model.score_.rescorer_.neighbours.index):,} neighbours; "
+        f"{len(model.score_.rescorer_.opinions)} opinions; "
         f"file of {n_bytes / 1e6:.1f} MB"
     )
     sets = predict_python(len(scores))

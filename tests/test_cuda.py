@@ -112,8 +112,10 @@ def test_a_shortlister_trains_and_predicts_there(
     )
     here = model.fit(given("cpu"), y, features=x).frontier(given("cpu"), y, x)
     model.fit(given("cuda"), y.cuda(), features=x.cuda())
-    networks = model.score_.rescorer_.network, model.score_.rank_model_.network
-    assert all(p.device.type == "cuda" for network in networks for p in network.parameters())
+    rescorer = model.score_.rescorer_
+    modules = [rescorer.standardize, model.score_.rank_model_.network]
+    modules += [opinion.network for opinion in rescorer.opinions if hasattr(opinion, "network")]
+    assert all(t.device.type == "cuda" for m in modules for t in m.state_dict().values())
     curve = model.frontier(given("cuda"), y.cuda(), x.cuda())
     for accuracy in (0.5, 0.8):
         assert abs(curve.size_at(accuracy) / here.size_at(accuracy) - 1) < 0.1
@@ -133,4 +135,4 @@ def test_a_shortlister_trained_there_serves_arrays_from_here(
     )
     sets = model.fit(scores, y, features=x).predict_set(scores, x)
     assert not isinstance(sets.sizes, torch.Tensor)
-    assert next(model.score_.rescorer_.network.parameters()).device.type == "cuda"
+    assert model.score_.rescorer_.standardize.mean.device.type == "cuda"

@@ -43,7 +43,7 @@ sets = model.predict_set(scores, accuracy=0.9)
 print(peak[0] - start, sets.accuracy(y))
 """
 FIT = """
-from shortlist.predictors.shortlister import neighbours as _neighbours
+from shortlist.predictors.shortlister.opinions import neighbours as _neighbours
 _neighbours.MAX_ROWS = 1000  # more neighbours take time, but hardly more memory
 x = np.load(f"{folder}/features.npy", mmap_mode="r")
 models = {

@@ -108,7 +108,7 @@ def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, pl
         ("lac-by-group", "_calibration.groups", lambda t: t + 5, "rows of unknown groups"),
         (
             "shortlister",
-            "score_.fitted.rescorer_.neighbours.index",
+            "score_.fitted.rescorer_.opinions.*.index",
             lambda t: t.flip(0),
             "must be sorted",
         ),

@@ -551,12 +551,32 @@ def test_in_batches_a_member_takes_the_steps_of_its_training_rows() -> None:
 
 @pytest.mark.parametrize(
     ("folds", "counts"),
-    [([0, 0, 1, 1], r"\[2, 2, 0\]"), ([0, 1, 2, 3], r"\[1, 1, 1, 1\]")],
+    [([0, 0, 1, 1], r"\[2, 2, 0\]"), ([0, 1, 2, 4], r"\[1, 1, 1\]"), ([0, 0, 3, 3], r"\[2, 0, 0\]")],
 )
 def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
     x, y, _ = data(4)
     with pytest.raises(ValueError, match=rf"3 members need rows in each.*{counts}"):
         train(cross_fit_stack(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
+
+
+def test_rows_of_no_fold_train_all_members_and_validate_none() -> None:
+    settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
+    x, y, _ = data()
+    folds = torch.where(torch.arange(len(x)) % 4 == 0, 3, in_fold)
+    stack, recorder = cross_fit_stack(), Recorder(by_row)
+    ids = torch.arange(len(x))
+    history = train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=folds)
+    for j in range(3):
+        alone, others = network(j), folds != j
+        until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
+        alone_history = train(alone, x[others], [y[others]], weighted_loss, until)
+        assert_close(stack.member(j), alone, 1e-8)
+        own_loss = [losses[j] for losses in history.loss[: len(alone_history)]]
+        np.testing.assert_allclose(own_loss, np.ravel(alone_history.loss), rtol=1e-8)
+        with torch.no_grad():
+            own = nn.functional.cross_entropy(stack.member(j)(x[folds == j]), y[folds == j])
+        best = history.validation_loss[history.best_epoch[j]][j]
+        assert best == pytest.approx(float(own), rel=1e-6)
 
 
 def test_a_member_needs_rows_of_other_folds() -> None:

@@ -17,7 +17,7 @@ from shortlist.onnx.graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value,
 from shortlist.onnx.rankings import Ranked
 from shortlist.onnx.sets import compact
 from shortlist.onnx.shortlister import _log_shares
-from shortlist.predictors.shortlister.neighbours import Neighbours
+from shortlist.predictors.shortlister.opinions import Neighbours
 
 
 def value_of(graph: Graph, result: Value, **feeds: np.ndarray) -> np.ndarray:
@@ -155,16 +155,19 @@ def test_neighbours(metric):
     rng = np.random.default_rng(0)
     index = torch.tensor(rng.choice([0, 1, 3], size=40, p=[0.7, 0.25, 0.05]))
     x = torch.tensor(rng.normal(size=(40, 5)) + 3 * rng.normal(size=5), dtype=torch.float32)
-    neighbours = Neighbours(Standardize(torch.zeros(5), torch.ones(5)), 4).fit(x, index, 0)
+    neighbours = Neighbours(Standardize(torch.zeros(5), torch.ones(5)), 4, 0).fit(x, index)
     if not metric:
         neighbours.root = None
         neighbours.directions = torch.nn.functional.normalize(x[index.argsort(stable=True)], dim=1)
     new = torch.cat([x, -x, torch.tensor(rng.normal(size=(40, 5)), dtype=torch.float32)])
     graph = Graph()
     result = _log_shares(neighbours, graph.input("x", F32, ["rows", 5]))
-    got, expected = value_of(graph, result, x=new.numpy()), neighbours(new).numpy()
-    np.testing.assert_allclose(got, expected, atol=2e-5)
-    assert (expected[:, 2] == expected.min()).all()
+    for table, expected in zip(result, neighbours(new), strict=True):
+        part = Graph(graph)
+        part.nodes, part.inputs = list(graph.nodes), list(graph.inputs)
+        got = value_of(part, table, x=new.numpy())
+        np.testing.assert_allclose(got, expected, atol=2e-5)
+        assert (expected[:, 2] == expected.min()).all()
 
 
 def test_small_constants_are_kept_once_and_large_ones_are_not_compared():

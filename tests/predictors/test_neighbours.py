@@ -145,11 +145,16 @@ def test_shares_do_not_depend_on_the_units_of_features(units: list[float]) -> No
     scale = torch.tensor(units, dtype=torch.float64)
     shift = scale * torch.tensor([5.0, 0, -1e3], dtype=torch.float64)
     assert_same(
-        first_table(fit_neighbours(x * scale + shift, y), new * scale + shift), first_table(fit_neighbours(x, y), new)
+        first_table(fit_neighbours(x * scale + shift, y), new * scale + shift),
+        first_table(fit_neighbours(x, y), new),
     )
     # New rows must have the units of the rows of fit.
     stretched = new * new.new_tensor([1.0, 1.0, 9.0])
-    assert not torch.allclose(first_table(fit_neighbours(x, y), stretched), first_table(fit_neighbours(x, y), new), atol=0.1)
+    assert not torch.allclose(
+        first_table(fit_neighbours(x, y), stretched),
+        first_table(fit_neighbours(x, y), new),
+        atol=0.1,
+    )
 
 
 def test_shares_do_not_depend_on_the_order_of_rows_classes_or_features() -> None:

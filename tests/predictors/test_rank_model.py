@@ -18,7 +18,7 @@ from shortlist.predictors.shortlister.rank_model import (
     rank_inputs,
     size_grid,
 )
-from shortlist.predictors.shortlister.rescoring import draw_folds
+from shortlist.predictors.shortlister.folds import draw_folds
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import MIN_LOG_PROBA, sorted_log_proba
 

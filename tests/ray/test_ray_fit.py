@@ -133,7 +133,7 @@ def test_after_a_killed_worker_the_model_is_the_same(
     resumed = sl.ray.fit(weak, shortlister(), workers=2, storage=tmp_path)
     thread.join()
     assert killed
-    assert len(resumed.history_["re-scoring"]) == 6
+    assert len(resumed.history_["residual network"]) == 6
     for accuracy in (0.8, 0.9):
         one, two = (m.predict_set(WEAK[NEW], X[NEW], accuracy=accuracy) for m in (resumed, fitted))
         assert one == two

@@ -1,9 +1,14 @@
-"""Fit linear models by L-BFGS: all rows in each step, and several models together."""
+"""Fit linear models by L-BFGS: all rows in each step, and several models together.
+
+The models share the passes over the rows, but neither directions nor step sizes, so that each is
+the model that a fit of its own would return.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +21,21 @@ MAX_VALUES = 1 << 30
 """Maximum number of inputs and outputs in one step. If there are more rows, every second (third,
 ...) row is used."""
 HISTORY_SIZE = 10
+"""Number of steps from which L-BFGS estimates the curvature."""
+MAX_TRIALS = 20
+"""Maximum number of step sizes that are tried in an iteration."""
+SUFFICIENT_DECREASE = 1e-4
+"""A step must decrease the loss by this fraction of what the gradient promises."""
+ROUNDING = 1e-8
+"""Relative error of a loss."""
+MIN_DECREASE = 1e-9
+"""A member is finished if its loss decreases by less than this."""
+MIN_GRADIENT = 1e-7
+"""A member is finished if no derivative is larger than this."""
+
+Objective: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Function from the parameters of all members, of shape (members, n_parameters), to the losses, of
+shape (members,), and their gradients."""
 
 
 def fit_members(
@@ -61,38 +81,148 @@ def fit_members(
     counts = group.sum((folds[rows] != member).sum(dim=1))
     blocks = list(row_blocks(len(rows), members * width, target.device))
     shrunk = list(penalized)
-    optimizer = torch.optim.LBFGS(
-        parameters, max_iter=max_iter, history_size=HISTORY_SIZE, line_search_fn="strong_wolfe"
-    )
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        total = torch.zeros((), dtype=torch.float64, device=target.device)
+    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
+        _set_parameters(parameters, x)
+        network.zero_grad()
+        total = torch.zeros(members, dtype=torch.float64, device=target.device)
         for block in blocks:
             at = rows[block] if stride > 1 else block
             logits = network(*[matrix[at] for matrix in inputs])
             weight = (folds[at] != member) / counts[:, None]
-            value, gradient = _cross_entropy(logits.detach(), target[at], weight.to(logits.dtype))
+            values, gradient = _cross_entropy(logits.detach(), target[at], weight.to(logits.dtype))
             logits.backward(gradient)
-            total += value
-        for parameter in parameters:
-            assert parameter.grad is not None
-            parameter.grad = group.sum(parameter.grad)
-        total = group.sum(total)
+            total += values
         for parameter in shrunk:
+            # The penalty is the same in all processes, whose gradients are added.
             assert parameter.grad is not None
-            parameter.grad.add_(parameter.detach(), alpha=2 * penalty)
-            total += penalty * parameter.detach().square().sum()
-        return total
+            share = 2 * penalty / group.world_size
+            parameter.grad.add_(parameter.detach(), alpha=share)
+        gradients = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in parameters]
+        losses = group.sum(total)
+        for parameter in shrunk:
+            losses += penalty * parameter.detach().square().flatten(1).sum(dim=1)
+        return losses, group.sum(_flatten(gradients))
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    start = _flatten([parameter.detach() for parameter in parameters])
+    _set_parameters(parameters, minimize_members(objective, start, max_iter))
+    network.zero_grad()
+
+
+@torch.no_grad()
+def _set_parameters(parameters: Sequence[Tensor], x: Tensor) -> None:
+    """Copy the rows of a matrix to the members of all parameters."""
+    sizes = [parameter[0].numel() for parameter in parameters]
+    for parameter, values in zip(parameters, x.split(sizes, dim=1), strict=True):  # type: ignore[no-untyped-call]
+        parameter.copy_(values.view_as(parameter))
+
+
+def _flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """Return a matrix with a row for each member."""
+    return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
+
+
+@torch.no_grad()
+def minimize_members(objective: Objective, start: Tensor, max_iter: int) -> Tensor:
+    """Minimize the convex loss of each member by L-BFGS with backtracking.
+
+    Parameters
+    ----------
+    objective : callable
+        Losses and gradients. Those of a member depend on its own parameters alone.
+    start : Tensor of shape (members, n_parameters)
+        Parameters to start from.
+    max_iter : int
+        Maximum number of iterations.
+
+    Returns
+    -------
+    Tensor of shape (members, n_parameters)
+        The parameters, whose loss is at most that of the start.
+    """
+    x = start.clone()
+    with torch.enable_grad():
+        loss, gradient = objective(x)
+    is_active = torch.isfinite(loss) & (gradient.abs().amax(dim=1) > MIN_GRADIENT)
+    memory = _Curvature()
+    for _ in range(max_iter):
+        if not bool(is_active.any()):
+            break
+        direction = memory.direction(gradient)
+        slope = _dot(gradient, direction).to(torch.float64)
+        step = torch.where(is_active, memory.first_step(gradient).to(torch.float64), 0.0)
+        pending = is_active.clone()
+        for _ in range(MAX_TRIALS):
+            candidate = x + step[:, None].to(x.dtype) * direction
+            with torch.enable_grad():
+                new_loss, new_gradient = objective(candidate)
+            limit = loss + SUFFICIENT_DECREASE * step * slope + ROUNDING * loss.abs()
+            pending &= ~(new_loss <= limit)
+            if not bool(pending.any()):
+                break
+            # The minimum of a parabola, if it is between a tenth and a half of the step.
+            best = -slope * step.square() / (2 * (new_loss - loss - slope * step))
+            shorter = torch.maximum(torch.minimum(best, step / 2), step / 10)
+            shorter = torch.where(torch.isfinite(shorter), shorter, step / 10)
+            step = torch.where(pending, shorter, step)
+        moved = (is_active & ~pending)[:, None]
+        new_x = torch.where(moved, candidate, x)
+        new_gradient = torch.where(moved, new_gradient, gradient)
+        new_loss = torch.where(moved[:, 0], new_loss, loss)
+        memory.add(new_x - x, new_gradient - gradient)
+        is_active &= moved[:, 0] & (loss - new_loss > MIN_DECREASE)
+        x, loss, gradient = new_x, new_loss, new_gradient
+        is_active &= gradient.abs().amax(dim=1) > MIN_GRADIENT
+    return x
+
+
+class _Curvature:
+    """The last steps of L-BFGS and the changes of the gradients, of all members."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._scale: Tensor | None = None
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        """Add a step. Members whose gradient did not change along it do not use it."""
+        curvature, squares = _dot(step, change), _dot(change, change)
+        is_used = curvature > 1e-10 * squares.sqrt() * _dot(step, step).sqrt()
+        inverse = torch.where(is_used, 1 / curvature, 0)
+        scale = torch.where(is_used, curvature / squares, 1 if self._scale is None else self._scale)
+        self._scale = scale
+        self._pairs = [*self._pairs[1 - HISTORY_SIZE :], (step, change, inverse[:, None])]
+
+    def first_step(self, gradient: Tensor) -> Tensor:
+        """Return the step sizes to try first."""
+        if self._scale is None:
+            return (1 / gradient.abs().sum(dim=1)).clamp(max=1)
+        return gradient.new_ones(len(gradient))
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return the directions of the next steps, by the two-loop recursion."""
+        direction = -gradient
+        factors = []
+        for step, change, inverse in reversed(self._pairs):
+            factor = inverse * _dot(step, direction)[:, None]
+            direction = direction - factor * change
+            factors.append(factor)
+        if self._scale is not None:
+            direction = direction * self._scale[:, None]
+        for (step, change, inverse), factor in zip(self._pairs, reversed(factors), strict=True):
+            direction = direction + step * (factor - inverse * _dot(change, direction)[:, None])
+        return direction
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the inner product of each row."""
+    return (a * b).sum(dim=1)
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weighted sum of cross-entropies and its gradient, which autograd would copy."""
+    """Return the weighted sums of cross-entropies and their gradient, which autograd would copy."""
     log_p = torch.log_softmax(logits, dim=-1)
     column = target.expand(logits.shape[:-1])[..., None]
     own = log_p.gather(-1, column)
     gradient = log_p.exp_().mul_(weight[..., None])
     gradient.scatter_add_(-1, column, -weight[..., None])
-    return -(own[..., 0] * weight).sum().to(torch.float64), gradient
+    return -(own[..., 0] * weight).to(torch.float64).sum(dim=-1), gradient
