@@ -226,17 +226,29 @@ def test_logistic_regression_is_that_of_scikit_learn(
             np.testing.assert_allclose(actual, expected, atol=1e-3)
 
 
-def test_logistic_regression_chooses_the_penalty_out_of_fold() -> None:
+@pytest.mark.parametrize("signal", [0.0, 0.5, 4.0])
+def test_logistic_regression_chooses_the_penalty_out_of_fold(
+    signal: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_networks, "MAX_ITER", 200)
     rng = np.random.default_rng(0)
-    losses = {}
-    for noise in (0.0, 1.0):
-        y = torch.from_numpy(rng.integers(4, size=300))
-        x = torch.from_numpy(rng.normal(size=(300, 60)) + (1 - noise) * np.eye(4, 60)[y] * 2)
-        rows = folded_rows(Ranking.from_scores(torch.zeros(300, 4)), y, x)
+    y = torch.from_numpy(rng.integers(4, size=600))
+    x = torch.from_numpy(rng.normal(size=(600, 30)) + signal * np.eye(4, 30)[y])
+    rows = folded_rows(Ranking.from_scores(torch.zeros(600, 4)), y, x)
+    losses = []
+    for penalties in (_networks.PENALTIES, *((penalty,) for penalty in _networks.PENALTIES)):
+        monkeypatch.setattr(_networks, "PENALTIES", penalties)
         network = fit_logistic(rows, extra=False).network
-        losses[noise] = _networks._out_of_fold_loss(network, x, y, rows.folds)
-    assert losses[0.0] < 0.9
-    assert losses[1.0] < np.log(4) + 0.15  # The strongest penalty.
+        mean = np.mean(
+            [
+                float(nn.functional.cross_entropy(network(x[own])[j].detach(), y[own]))
+                for j in range(3)
+                for own in [rows.folds == j]
+            ]
+        )
+        assert _networks._out_of_fold_loss(network, x, y, rows.folds) == pytest.approx(mean)
+        losses.append(mean)
+    assert losses[0] == pytest.approx(min(losses[1:]), rel=1e-3)
 
 
 def test_features_that_are_not_finite_leave_logistic_regression_where_it_started(

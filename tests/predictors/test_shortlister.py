@@ -14,13 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 
 import shortlist as sl
 from shortlist.conformal.levels import Levels
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.predictors.shortlister.log_probabilities import log_proba
-from shortlist.predictors.shortlister.neighbours import Pool
+from shortlist.predictors.shortlister.opinions import GivenScores, LearnerOpinion
+from shortlist.predictors.shortlister.pool import Pool
 
 N_CLASSES = 8
 SMALL: dict[str, object] = {
@@ -105,7 +109,7 @@ def reranked(model: sl.Shortlister, ranking: sl.Ranking, features: object) -> sl
 def test_features_that_name_labels_bring_shorter_sets() -> None:
     model = fitted()
     assert model.rescored_
-    assert set(model.history_) == {"re-scoring", "sizes"}
+    assert set(model.history_) == {"residual network", "wide network", "sizes"}
     scores, y, x = rows(2000, 2)
     mine = model.frontier(scores, y, x).size_at(0.9)
     plug_in = sl.PlugInSelector().fit(*rows(600, 1)[:2]).frontier(scores, y).size_at(0.9)
@@ -164,7 +168,9 @@ def test_it_starts_at_the_classifier_itself() -> None:
     scores, y, x = rows(600, 1)
     model = shortlister(rescore=True, learn_sizes=True, learning_rate=1e-30, max_epochs=1)
     model.fit(scores, y, features=x)
-    model.score_.rescorer_.pool = Pool()  # type: ignore[union-attr]
+    rescorer = model.score_.rescorer_
+    assert rescorer is not None
+    rescorer.opinions, rescorer.pool = [GivenScores(1 / model.temperature_)], Pool([1.0])
     plug_in = sl.PlugInSelector(calibration=0.25).fit(scores, y)
     assert model.temperature_ == plug_in.temperature_
     unseen, _, features = rows(500, 2)
@@ -176,19 +182,22 @@ def test_it_starts_at_the_classifier_itself() -> None:
 
 
 def test_out_of_fold_scores_are_out_of_fold() -> None:
-    """Noise that names every label is learned by heart, but helps no row that was not seen."""
-    scores, _, _ = rows(300, 1, "nothing")
+    """They are as accurate as those of new rows, and less accurate than those of seen rows."""
     rng = np.random.default_rng(0)
-    y, x = rng.integers(N_CLASSES, size=300), rng.normal(size=(300, 200))
-    model = shortlister(rescore=True, calibration=None, learn_sizes=False, max_epochs=30, width=128)
-    model.patience = 100
-    model.set_params(learning_rate=0.02).fit(scores, y, features=x)
+    y, scores = rng.integers(N_CLASSES, size=900), rng.normal(size=(900, N_CLASSES))
+    x = rng.normal(size=(900, 60)) + 1.5 * np.eye(N_CLASSES, 60)[y]
+    new, (scores, y, x) = (v[300:] for v in (scores, y, x)), (v[:300] for v in (scores, y, x))
+    model = shortlister(rescore=True, calibration=None, learn_sizes=False, max_epochs=30)
+    model.fit(scores, y, features=x)
     folds = model.score_.rescorer_.folds  # type: ignore[union-attr]
+    unseen, labels, features = new
     hits = {
         "seen": (np.asarray(model.rescored(scores, x).rank(y)) == 0).mean(),
         "out of fold": (np.asarray(model.out_of_fold(scores, x).rank(y)) == 0).mean(),
+        "new": (np.asarray(model.rescored(unseen, features).rank(labels)) == 0).mean(),
     }
-    assert hits["out of fold"] < 0.25 < hits["seen"]
+    assert hits["seen"] > hits["out of fold"] + 0.15
+    assert abs(hits["new"] - hits["out of fold"]) < 0.1
     assert torch.bincount(folds).tolist() == [100, 100, 100]
     with pytest.raises(ValueError, match="299 rows were given, but fit learned from 300"):
         model.out_of_fold(scores[:299], x[:299])
@@ -205,6 +214,128 @@ def test_without_features_it_recalibrates() -> None:
         model.predict_set(scores, rows(600, 1)[2], accuracy=0.9)
     with pytest.raises(ValueError, match="rescore=True needs features"):
         shortlister(rescore=True).fit(scores, y)
+
+
+# Effort, learners and extra rows
+
+
+def test_the_effort_decides_which_networks_are_trained() -> None:
+    scores, y, x = rows(600, 1)
+    trained = {}
+    for effort in ("fast", "standard", "best"):
+        model = shortlister(effort=effort, learn_sizes=True, max_epochs=1, width=8)
+        trained[effort] = list(model.fit(scores, y, features=x).history_)
+    assert trained["fast"] == ["sizes"]
+    assert trained["standard"] == ["residual network", "wide network", "sizes"]
+    assert len(trained["best"]) == 6
+    assert shortlister(effort="best", learn_sizes=False, rescore=False).fit(scores, y).history_ == {}
+
+
+def test_a_fast_fit_uses_the_features_and_learns_no_sizes() -> None:
+    scores, y, x = rows(600, 1)
+    model = shortlister(effort="fast").fit(scores, y, features=x)
+    assert (model.rescored_, model.learned_sizes_, model.history_) == (True, False, {})
+    unseen, labels, features = rows(2000, 2)
+    mine = model.frontier(unseen, labels, features).size_at(0.9)
+    plug_in = sl.PlugInSelector().fit(scores, y).frontier(unseen, labels).size_at(0.9)
+    assert mine < 0.6 * plug_in
+
+
+def test_a_learner_that_helps_is_used_and_the_one_given_is_not_changed() -> None:
+    scores, y, x = rows(900, 1, "nothing")
+    square = np.where(x[:, :1] * x[:, 1:2] > 0, 4.0, -4.0) * np.array([1, 1, 1, 1, 0, 0, 0, 0])
+    y = (scores + square + np.random.default_rng(0).gumbel(size=scores.shape)).argmax(axis=1)
+    forest = RandomForestClassifier(50, min_samples_leaf=5, random_state=0)
+    model = shortlister(effort="fast", learners=[forest]).fit(scores, y, features=x)
+    assert not hasattr(forest, "classes_")
+    opinions = model.score_.rescorer_.opinions  # type: ignore[union-attr]
+    assert any(isinstance(opinion, LearnerOpinion) for opinion in opinions)
+    assert model.predict_set(scores, x, accuracy=0.8).mean_size > 0
+    again = clone(model).fit(scores, y, features=x)
+    assert again.predict_set(scores, x) == model.predict_set(scores, x)
+    unpickled = pickle.loads(pickle.dumps(model))
+    assert unpickled.predict_set(scores, x) == model.predict_set(scores, x)
+    with pytest.raises(ValueError, match="AdaBoost|each of learners"):
+        clone(model).set_params(learners=[object()]).fit(scores, y, features=x)
+
+
+def test_extra_rows_shorten_the_sets_and_keep_the_guarantee() -> None:
+    scores, y, x = rows(300, 1)
+    _, extra_y, extra_x = rows(3000, 3)
+    more = {"extra_features": extra_x, "extra_y": extra_y}
+    model = shortlister(effort="fast", calibration=None, allow_empty=True, learn_sizes=False)
+    plain = free(model.fit(scores, y, features=x))
+    model.fit(scores, y, features=x, **more)
+    unseen, labels, features = rows(3000, 2)
+    sizes = [m.frontier(unseen, labels, features).size_at(0.9) for m in (plain, model)]
+    assert sizes[1] < sizes[0]
+    found = coverage(model, 40, 99, 0.9)
+    error = found.std(ddof=1) / 40**0.5
+    assert 0.9 - 3 * error <= found.mean() <= 0.91 + 3 * error
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_out_of_fold_takes_the_extra_rows(listed: bool) -> None:
+    scores, y, x = rows(300, 1)
+    given = lists(scores, 5) if listed else scores
+    _, extra_y, extra_x = rows(300, 3)
+    more = {"extra_features": extra_x, "extra_y": extra_y}
+    model = shortlister(effort="fast", calibration=None, rescore=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shortlist.predictors.shortlister.pool.MIN_GAIN", -np.inf)
+        model.fit(given, y, features=x, **more)
+    ranking = model.out_of_fold(given, x, **more)
+    assert not np.allclose(ranking.scores, model.rescored(given, x).scores)
+    with pytest.raises(ValueError, match="fit learned from 300; give the same extra_features"):
+        model.out_of_fold(given, x)
+    with pytest.raises(ValueError, match="extra_y is missing"):
+        model.out_of_fold(given, x, extra_features=extra_x)
+    with pytest.raises(ValueError, match="extra_features have 3 columns, but features have 4"):
+        model.out_of_fold(given, x, extra_features=extra_x[:, :3], extra_y=extra_y)
+
+
+def test_extra_rows_that_cannot_be_right() -> None:
+    scores, y, x = rows(300, 1)
+    model = shortlister(effort="fast")
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({"extra_y": y}, "extra_features is missing; give extra_features and extra_y together"),
+        ({"extra_features": x}, "extra_y is missing"),
+        ({"extra_features": x[:, :2], "extra_y": y}, "extra_features have 2 columns, but features"),
+        ({"extra_features": x[:9], "extra_y": y}, "extra_y has 300 labels for 9 rows of extra_fea"),
+        ({"extra_features": np.where(x > 0, np.nan, x), "extra_y": y}, "extra_features .*nan"),
+        ({"extra_features": x, "extra_y": y + 1}, "extra_y"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            model.fit(scores, y, features=x, **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="extra_features need features"):
+        model.fit(scores, y, extra_features=x, extra_y=y)
+
+
+@pytest.mark.parametrize("with_extra", [False, True])
+def test_nothing_that_learns_sees_a_calibration_row(with_extra: bool) -> None:
+    """The stages are the same, whatever the scores, features and labels of these rows are."""
+    scores, y, x = rows(400, 1)
+    rng = np.random.default_rng(0)
+    _, extra_y, extra_x = rows(200, 3)
+    more = {"extra_features": extra_x, "extra_y": extra_y} if with_extra else {}
+    forest = RandomForestClassifier(10, random_state=0)
+    model = shortlister(
+        learners=[forest], max_epochs=2, rescore=True, learn_sizes=True, score_type="logits"
+    )
+    first = free(model.fit(scores, y, features=x, **more))
+    _, held_out = model._split(400)
+    assert len(held_out) == 100
+    scores, y, x = scores.copy(), y.copy(), x.copy()
+    scores[held_out] = 5 * rng.normal(size=(100, N_CLASSES))
+    y[held_out] = (y[held_out] + 1) % N_CLASSES
+    x[held_out] = 100 + rng.normal(size=(100, 4))
+    other = model.fit(scores, y, features=x, **more)
+    unseen, _, features = rows(300, 2)
+    levels = [levels_of(m, unseen, features).values for m in (first, other)]
+    assert torch.equal(*levels)
+    assert first.temperature_ == other.temperature_
+    assert not np.array_equal(first._calibration.levels, other._calibration.levels)
 
 
 # The ranking after stage 1
@@ -269,7 +400,8 @@ def test_rescored_candidates_leave_what_is_left_for_others(
     listed, log_p = np.asarray(ranking.labels) >= 0, np.asarray(ranking.scores)
     mass = np.where(listed, np.exp(log_p), 0).sum(axis=1)
     assert (mass <= 1 + 1e-5).all()
-    assert (mass > 0.3).all()
+    assert (mass > 0.02).all()
+    assert mass.mean() > 0.7
     # Logits of lists leave nothing to others, unless a stage learned how much that is.
     assert (mass < 1 - 1e-4).all() == (kind == "proba" or kept or sizes)
     prefixes_of(model, new, features)
@@ -872,6 +1004,13 @@ def test_features_in_half_precision() -> None:
         ("score_type", "odds", "score_type must be one of .*; got 'odds'"),
         ("device", "nowhere", "device = 'nowhere' is not available"),
         ("folds", 400, "folds = 400 is more than the 225 rows to learn from"),
+        ("effort", "bst", "effort must be one of .*; got 'bst'; did you mean 'best'"),
+        ("effort", 2, "effort must be one of .*; got 2"),
+        ("learners", "forest", "learners must be a list of scikit-learn classifiers; got 'forest'"),
+        ("learners", LogisticRegression(), "learners must be a list of scikit-learn classifiers"),
+        ("learners", [LogisticRegression], r"not classes; write LogisticRegression\(\)"),
+        ("learners", [LinearSVC()], "each of learners needs fit and predict_proba; LinearSVC"),
+        ("learners", [None], "each of learners needs fit and predict_proba; None"),
     ],
 )
 def test_parameters_that_cannot_be_right(name: str, value: object, message: str) -> None:

@@ -169,7 +169,9 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
         layer = zero_last_layer(perceptron(features.shape[1], rows.n_classes, hidden=0))
         return Stack(layer, members=rows.n_folds)
 
-    network = Ensemble(rows.standardize, build()).to(index.device)
+    # The initial weights are zero, but torch draws others first.
+    stack = build_with_seed(build, rows.settings.seed)
+    network = Ensemble(rows.standardize, stack).to(index.device)
     best, best_loss = _copied_state(network), math.inf
     for penalty in PENALTIES:
         fit_members(
