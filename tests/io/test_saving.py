@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
-from zoo import FIT, FIXTURES, NEW, NEW_X, SCORES, TEST, ZOO, X, Y
+from zoo import FIT, FIXTURES, NEW, NEW_X, SCORES, TEST, ZOO, X, Y, _ranking
 
 import shortlist as sl
 from shortlist.io.formats.registry import MODEL_FORMATS
 from shortlist.io.persistence import ModelFileError
+from shortlist.predictors.shortlister.rescoring import ROUNDING
 
 MODELS = Path(__file__).parent / "models"
 
@@ -84,6 +86,54 @@ def test_out_of_fold_scores_come_back(tmp_path):
     again = sl.load(model.save(tmp_path / "model"))
     one, two = (m.out_of_fold(SCORES, X).top(6)[1] for m in (model, again))
     assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_every_opinion_comes_back(tmp_path, monkeypatch, listed):
+    monkeypatch.setattr("shortlist.predictors.shortlister.pool.MIN_GAIN", -np.inf)
+    extra = {"extra_features": FIT.x, "extra_y": FIT.y}
+    scores = _ranking(SCORES) if listed else SCORES
+    model = sl.Shortlister(calibration=None, rescore=True, max_epochs=2, width=8, folds=2)
+    model.fit(scores, Y, X, **extra)
+    opinions = model.score_.rescorer_.opinions
+    names = ["GivenScores", "Neighbours", "NetworkOpinion", *([] if listed else ["ScaledScores"])]
+    assert {type(opinion).__name__ for opinion in opinions} == set(names)
+    assert {opinion.extra for opinion in opinions if hasattr(opinion, "extra")} == {False, True}
+    again = sl.load(model.save(tmp_path / "model"))
+    new = _ranking(NEW) if listed else NEW
+    rescored = [np.asarray(m.rescored(new, NEW_X).scores) for m in (model, again)]
+    np.testing.assert_allclose(*rescored, atol=ROUNDING)
+    one, two = (m.out_of_fold(scores, X, **extra).top(3)[1] for m in (model, again))
+    assert torch.equal(one, two)
+    with pytest.raises(ValueError, match="fit learned from 200; give the same extra_features"):
+        again.out_of_fold(scores, X)
+
+
+def test_fitted_learners_cannot_be_saved(tmp_path):
+    learners = [RandomForestClassifier(20, min_samples_leaf=5, random_state=0)]
+    model = sl.Shortlister(learners=learners, effort="fast", rescore=True)
+    y = np.where(X[:, 0] * X[:, 1] > 0, 3, Y)  # Neither scores nor linear models know this.
+    model.fit(SCORES, y, X)
+    opinions = model.score_.rescorer_.opinions
+    assert "LearnerOpinion" in {type(opinion).__name__ for opinion in opinions}
+    for parameter in (learners, None):  # The fitted classifiers are what cannot be saved.
+        model.learners = parameter
+        with pytest.raises(ValueError, match="learners .* cannot be saved .* pickle the model, or"):
+            model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_set(NEW, NEW_X) == model.predict_set(NEW, NEW_X)
+
+
+def test_learners_that_were_dropped_are_left_out(tmp_path):
+    model = sl.Shortlister(learners=[LogisticRegression()], rescore=False, learn_sizes=False)
+    model.fit(SCORES, Y, X)
+    with pytest.warns(UserWarning, match="learners = .* is code.*will have learners=None") as seen:
+        folder = model.save(tmp_path / "model")
+    assert len(seen) == 1
+    again = sl.load(folder)
+    assert again.learners is None
+    assert again.predict_set(NEW, NEW_X) == model.predict_set(NEW, NEW_X)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ NAN = {"$": "float", "value": "nan"}
 
 STAGES = "score_.fitted.of"
 """Where the stages of a Shortlister are in its file."""
+RESCORER = f"{STAGES}.rescorer_"
+"""Where stage 1 is."""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,11 @@ def copied(folder: Path, copy: Path) -> Path:
         ("shortlister", f"{STAGES}.buckets_.sizes", [1, 10**9], r"Buckets\.sizes is a list, not a"),
         ("shortlister", f"{STAGES}.buckets_.sizes", [2, 1], r"Buckets: sizes must grow"),
         ("shortlister", f"{STAGES}.rank_model_.depth", 10**12, r"RankModel\.depth is 10000000000"),
+        ("shortlister", f"{RESCORER}.pool.exponents", [-1.0], r"Pool\.exponents is a list, not a"),
+        ("shortlister", f"{RESCORER}.pool.exponents", [NAN], r"Pool\.exponents is a list, not a"),
+        ("shortlister", f"{RESCORER}.pool.exponents", [1.0], "another number of exponents"),
+        ("shortlister", f"{RESCORER}.opinions", [], r"Rescorer\.opinions is a list, not a"),
+        ("shortlister", f"{RESCORER}.n_extra", -1, r"Rescorer\.n_extra is -1"),
         ("path", "_path_calibration.hits", [10**9, 1], "1000000000 hits in"),
         ("path", "_path_calibration.rows", 0, r"PathCalibration\.rows is 0"),
         ("path", "_weights", [0.5], "the network has 2 members"),
@@ -122,7 +130,7 @@ def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, pl
             "shortlister",
             "score_.fitted.rescorer_.folds",
             lambda t: t + 9,
-            "a row of an unknown fold",
+            "fewer networks than folds",
         ),
         (
             "shortlister",
@@ -139,7 +147,8 @@ def test_tensors_of_other_shapes_types_and_values_are_refused(
 ):
     folder = copied(saved[name], tmp_path / "model")
     tensors = load((folder / WEIGHTS).read_bytes())
-    (own,) = [key for key in tensors if key.endswith(f".fitted.{tensor}")]
+    # An asterisk stands for the position of an opinion.
+    (own, *_) = [key for key in tensors if fnmatch(key, f"*.fitted.{tensor}")]
     replace_file(folder, WEIGHTS, save({**tensors, own: change(tensors[own]).contiguous()}))
     with pytest.raises(ModelFileError, match=words):
         sl.load(folder)
