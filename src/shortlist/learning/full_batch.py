@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix
-from shortlist.learning.cross_entropy import positive_proba
 from shortlist.learning.process_group import current_group
 
 MAX_VALUES = 1 << 30
@@ -224,6 +223,6 @@ def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tens
     log_p = torch.log_softmax(logits, dim=-1)
     column = target.expand(logits.shape[:-1])[..., None]
     own = log_p.gather(-1, column)
-    gradient = positive_proba(log_p).mul_(weight[..., None])
+    gradient = log_p.exp_().mul_(weight[..., None])
     gradient.scatter_add_(-1, column, -weight[..., None])
     return -(own[..., 0] * weight).to(torch.float64).sum(dim=-1), gradient

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from shortlist.learning.cross_entropy import CrossEntropy
 from shortlist.learning.process_group import current_group
 
 
@@ -31,8 +30,9 @@ def cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
     -------
     Tensor of shape (members, n_rows)
     """
-    losses: Tensor = CrossEntropy.apply(outputs, target.expand(outputs.shape[:-1]))
-    return losses
+    target = target.expand(outputs.shape[:-1]).reshape(-1)
+    flat = nn.functional.cross_entropy(outputs.flatten(0, 1), target, reduction="none")
+    return flat.view(outputs.shape[:-1])
 
 
 def combine(log_p: Tensor, folds: Tensor | None = None) -> Tensor:

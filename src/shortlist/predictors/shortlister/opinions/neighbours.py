@@ -29,9 +29,6 @@ SHARPNESS = 30.0
 """Factor of the cosine in the exponent of a weight: 0.1 more makes the weight 20 times larger."""
 SHRINKAGE = 0.1
 """Weight of a multiple of the identity in the shrunken covariance within classes."""
-MIN_WEIGHT = 1e-15
-"""Weights below this, relative to the largest, are zero before they are squared: their squares
-would be denormal numbers, with which CPUs compute many times more slowly."""
 MAX_ROWS = 50_000
 """Maximum number of neighbours. If there are more rows, this many are drawn at random."""
 MAX_FEATURES = 4096
@@ -158,7 +155,6 @@ class Neighbours(Opinion):
             ).exp_()
             first = self._shares(weights, counts)
             weights /= weights.amax(dim=0)
-            nn.functional.threshold_(weights, MIN_WEIGHT, 0.0)
             blocks.append((first, self._shares(weights.square_(), counts)))
         first, second = (torch.cat(part) for part in zip(*blocks, strict=True))
         return first, second
