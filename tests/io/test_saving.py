@@ -118,7 +118,7 @@ def test_fitted_learners_cannot_be_saved(tmp_path):
     assert "LearnerOpinion" in {type(opinion).__name__ for opinion in opinions}
     for parameter in (learners, None):  # The fitted classifiers are what cannot be saved.
         model.learners = parameter
-        with pytest.raises(ValueError, match="learners .* cannot be saved .* pickle the model, or"):
+        with pytest.raises(ValueError, match="learners of this model cannot be saved"):
             model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     again = pickle.loads(pickle.dumps(model))

@@ -76,6 +76,10 @@ ZOO: dict[str, Entry] = {
         lambda: sl.Shortlister(**TINY, rescore=True, learn_sizes=True).fit(_ranking(SCORES), Y, X),
         lambda model: _sets(model, _ranking(NEW), NEW_X, accuracy=0.8),
     ),
+    "retrained": Entry(
+        lambda: sl.RetrainedClassifier(max_epochs=2, width=8, members=2).fit(SCORES, Y, X),
+        _features_too(accuracy=0.8),
+    ),
     "raps": Entry(
         lambda: sl.SplitConformal("raps", randomized=True).fit(SCORES, Y),
         _scores_only(accuracy=0.9, delta=0.1),

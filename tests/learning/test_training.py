@@ -551,7 +551,11 @@ def test_in_batches_a_member_takes_the_steps_of_its_training_rows() -> None:
 
 @pytest.mark.parametrize(
     ("folds", "counts"),
-    [([0, 0, 1, 1], r"\[2, 2, 0\]"), ([0, 1, 2, 4], r"\[1, 1, 1\]"), ([0, 0, 3, 3], r"\[2, 0, 0\]")],
+    [
+        ([0, 0, 1, 1], r"\[2, 2, 0\]"),
+        ([0, 1, 2, 4], r"\[1, 1, 1\]"),
+        ([0, 0, 3, 3], r"\[2, 0, 0\]"),
+    ],
 )
 def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
     x, y, _ = data(4)

@@ -20,6 +20,7 @@ from onnx_runs import (
     level_edges,
     run,
 )
+from sklearn.linear_model import LogisticRegression
 
 import shortlist as sl
 
@@ -196,6 +197,37 @@ def test_shortlister_of_candidates(rescore, learn_sizes, kind, tmp_path):
         "log", rescore=rescore, learn_sizes=learn_sizes, max_epochs=2, folds=3, width=32
     ).fit(fit, y, x)
     check_conformal(model, kind, tmp_path / "m.onnx", rows=new, feeds=feeds, accuracy=0.6)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_every_opinion(listed, tmp_path, monkeypatch):
+    """Scores, scaled scores, networks with and without scores, neighbours; extra rows too."""
+    monkeypatch.setattr("shortlist.predictors.shortlister.pool.MIN_GAIN", -np.inf)
+    fit, y, x = data("logits").fit
+    rows, feeds = {}, {}
+    if listed:
+        fit, new, feeds = candidates("logits")
+        rows = {"rows": new, "feeds": feeds}
+    half = len(y) // 2
+    model = sl.Shortlister(rescore=True, learn_sizes=False, max_epochs=2, folds=3, width=32)
+    model.fit(fit[:half], y[:half], x[:half], extra_features=x[half:], extra_y=y[half:])
+    rescorer = model.score_.rescorer_
+    names = {type(opinion).__name__ for opinion in rescorer.opinions}
+    assert names == {"GivenScores", "NetworkOpinion", "Neighbours"} | (
+        set() if listed else {"ScaledScores"}
+    )
+    # Every table counts.
+    rescorer.pool.exponents = [0.15 + 0.01 * i for i in range(len(rescorer.pool.exponents))]
+    check_conformal(model, "logits", tmp_path / "m.onnx", **rows, cost_weight=0.05)
+
+
+def test_learners_have_no_graph(tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist.predictors.shortlister.pool.MIN_GAIN", -np.inf)
+    model = sl.Shortlister(rescore=True, effort="fast", learners=[LogisticRegression()])
+    model.fit(*data("logits").fit)
+    with pytest.raises(ValueError, match="no ONNX graph; fit the Shortlister without learners"):
+        model.export_onnx(tmp_path / "m.onnx", accuracy=0.9)
+    assert not (tmp_path / "m.onnx").exists()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

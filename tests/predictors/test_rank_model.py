@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from shortlist.learning.settings import TrainingSettings
+from shortlist.predictors.shortlister.folds import draw_folds
 from shortlist.predictors.shortlister.rank_model import (
     LARGEST_CONSECUTIVE_SIZE,
     MAX_SPACED_SIZES,
@@ -18,7 +19,6 @@ from shortlist.predictors.shortlister.rank_model import (
     rank_inputs,
     size_grid,
 )
-from shortlist.predictors.shortlister.folds import draw_folds
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import MIN_LOG_PROBA, sorted_log_proba
 

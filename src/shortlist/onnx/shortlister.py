@@ -92,6 +92,7 @@ def _networks(
     graph, network = prior.graph, opinion.network
     members = network.stack.members
     if opinion.is_residual:
+        assert isinstance(network, Residual)
         columns = None
         if labels is not None:
             listed = graph.where(labels >= 0, labels, np.int64(n_classes))

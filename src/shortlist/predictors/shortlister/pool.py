@@ -211,7 +211,8 @@ class PoolFit:
             force = np.linalg.solve(covariance[own, own], exponents[own])
             others = exponents - covariance[:, own] @ force
             increase = exponents[own] @ force / 2
-            gains.append(increase - self._penalty(others) + self._penalty(exponents))
+            gain = float(increase) - self._penalty(others) + self._penalty(exponents)
+            gains.append(gain)
         return gains
 
     def _penalty(self, exponents: NDArray[np.float64]) -> float:

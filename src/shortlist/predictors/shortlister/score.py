@@ -124,7 +124,7 @@ class ShortlisterScore(ConformityScore):
         """Raise if a parameter has an invalid value."""
         for name in ("rescore", "learn_sizes"):
             _requested(getattr(self, name), name)
-        check_choice(self.effort, "effort", EFFORTS)
+        check_choice(self.effort, "effort", tuple(EFFORTS))
         _check_learners(self.learners)
         check_count(self.folds, "folds", minimum=2)
         check_count(self.width, "width")

@@ -31,9 +31,10 @@ class Shortlister(ConformalPredictor):
     up to 50,000 rows are kept for this), and classifiers of your own. Their estimates are pooled
     with exponents that fit rows out of fold, and those that do not help are dropped. The second
     stage estimates the distribution of the true label's rank in each row, and from it the
-    probability of a miss for every set size. For any value lambda of `cost_weight`, the set of a row is the one with the smallest ``P(miss) + lambda * cost(size)``.
-    Sets are nested in lambda, and calibration on rows held out from both stages chooses lambda so
-    that the accuracy is guaranteed.
+    probability of a miss for every set size. For any value lambda of `cost_weight`, the set of a
+    row is the one with the smallest ``P(miss) + lambda * cost(size)``. Sets are nested in lambda,
+    and calibration on rows held out from both stages chooses lambda so that the accuracy is
+    guaranteed.
 
     A stage is kept only if it helps on rows that it did not learn from. With few rows, no features
     or no signal, neither stage is kept, and the sets come from the classifier's own probabilities,
@@ -248,7 +249,9 @@ class Shortlister(ConformalPredictor):
             )
         labels = ranking.classes.encode(extra[1], device=ranking.device, name="extra_y")
         if len(labels) != len(x):
-            raise ValueError(f"extra_y has {len(labels)} labels for {len(x)} rows of extra_features")
+            raise ValueError(
+                f"extra_y has {len(labels)} labels for {len(x)} rows of extra_features"
+            )
         return x, labels
 
     def _make_score(self) -> ShortlisterScore:

@@ -102,7 +102,7 @@ class ScaledScores(Opinion):
 
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
         """Return the log-probabilities; see `Opinion.tables`."""
-        factor, bias = self.scaling.factor, self.scaling.bias
+        factor, bias = self.scaling.factor.detach(), self.scaling.bias.detach()
         if fold is not None:
             factor, bias = factor[fold : fold + 1], bias[fold : fold + 1]
         return [combine(torch.log_softmax(torch.addcmul(bias, factor, block.prior), dim=-1))]
