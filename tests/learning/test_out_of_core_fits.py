@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 import shortlist as sl
@@ -207,6 +208,22 @@ def test_a_shortlister_learns_through_windows_what_it_learns_in_memory(
     assert listed or size < 0.8 * alone.mean_size  # The features help.
     assert outcome(fitted[1], listed) == (accuracy, size)
     assert np.array_equal(fitted[0]._calibration.levels, fitted[1]._calibration.levels)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_extra_rows_are_read_through_windows(request: pytest.FixtureRequest, listed: bool) -> None:
+    scores, y, x = (part[::2] for part in examples(3000))
+    _, extra_y, extra_x = (part[1::2] for part in examples(3000))
+    more = {"extra_features": extra_x, "extra_y": extra_y}
+    learners = [DecisionTreeClassifier(max_depth=6, random_state=0)]
+    model = shortlister(accuracy=0.9, learners=learners)
+    plain = outcome(model.fit(given_as(scores, listed), y, x, **more), listed)
+    folder: Path = request.getfixturevalue("small_window")
+    results = [outcome(model.fit(given_as(scores, listed), y, x, **more), listed) for _ in range(2)]
+    assert results[0] == results[1]
+    assert abs(results[0][0] - plain[0]) < 0.02
+    assert abs(results[0][1] - plain[1]) < 0.05 * plain[1]
     assert list(folder.iterdir()) == []
 
 

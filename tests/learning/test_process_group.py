@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import distributed, multiprocessing
 
 import shortlist as sl
@@ -89,6 +90,18 @@ def test_a_single_process_returns_its_arguments() -> None:
     with use_process_group(group := SingleProcess()):
         assert current_group() is group
     assert current_group() is not group
+
+
+def test_learners_are_not_fitted_in_several_processes() -> None:
+    class Two(SingleProcess):
+        world_size = 2
+
+    model = sl.Shortlister(learners=[LogisticRegression()], effort="fast", progress=False)
+    with (
+        use_process_group(Two()),
+        pytest.raises(ValueError, match="learners are not available in a fit by several"),
+    ):
+        model.fit(WEAK[:400], DATA.y[:400], X[:400], classes=range(8))
 
 
 def test_collectives_use_all_processes(fitted) -> None:
