@@ -336,7 +336,7 @@ def test_the_exported_graph_predicts_the_same_sets(folder, tmp_path):
         (["predict", "{model}", "{new}.npz", "-o", "s.xlsx"], ".parquet, .csv, .jsonl"),
         (["predict", "{model}", "{new}.npz", "-o", "s.csv", "--accuracy", "2"], "accuracy"),
         (["predict", "{model}", "{new}.npz", "-o", "s.csv", "--accuracy", "0.9",
-          "--mean-size", "2"], "only one can be chosen"),
+          "--mean-size", "2"], "choose only one"),
         (["inspect", "{known}"], "is not a model"),
         (["compare", "{known}.npz", "--test", "nope.npz"], "nope.npz"),
         (["fit", "{known}.npz", "-o", "m", "--workers", "2"], "--workers needs a cluster"),

@@ -178,8 +178,8 @@ def test_a_zero_has_no_sign():
     [
         ({"score": "lak"}, "got 'lak'; did you mean 'lac'?"),
         ({"score": sl.conformal.APS()}, "write ConformalPredictor(APS())"),
-        ({"score": "lac", "randomized": True}, "score = 'lac' has nothing to randomize"),
-        ({"score": "margin", "randomized": True}, "score = 'margin' has nothing to randomize"),
+        ({"score": "lac", "randomized": True}, "score = 'lac' cannot be randomized"),
+        ({"score": "margin", "randomized": True}, "score = 'margin' cannot be randomized"),
         ({"score": "raps", "penalty": -0.1}, "penalty must be finite and not negative; got -0.1"),
         ({"score": "raps", "k_reg": -1}, "k_reg must be an integer of at least 0; got -1"),
     ],

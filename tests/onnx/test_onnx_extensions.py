@@ -259,9 +259,9 @@ class NoGraph(sl.SetPredictor):
         raise NotImplementedError
 
 
-class OtherBlocks(sl.SplitConformal):
-    def _blocks(self, ranking, features):
-        return super()._blocks(ranking, features)
+class OtherLevels(sl.SplitConformal):
+    def _level_function(self):
+        return super()._level_function()
 
 
 class OtherSets(sl.SplitConformal):
@@ -288,7 +288,7 @@ def test_a_model_of_ones_own(tmp_path):
     ("model", "message"),
     [
         (NoGraph(), r"NoGraph cannot be exported .* implement onnx_sets\(graph, point\)"),
-        (OtherBlocks(), "OtherBlocks overrides _blocks of ConformalPredictor"),
+        (OtherLevels(), "OtherLevels overrides _level_function of ConformalPredictor"),
         (OtherSets(), "OtherSets overrides predict_set of ConformalPredictor"),
     ],
 )

@@ -116,7 +116,8 @@ def test_the_ceiling_would_fall_short():
     scores, y = draw(400, seed=5)
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
     index = model._classes.encode(y)
-    levels = label_levels(model._blocks(sl.Ranking.from_scores(scores), None), index)
+    blocks = model._level_function().blocks(sl.Ranking.from_scores(scores), None)
+    levels = label_levels(blocks, index)
     floor, ceiling = [], []
     for calibration, test in draws(400, m, 1500):
         own, new = np.sort(levels[calibration]), levels[test].numpy()

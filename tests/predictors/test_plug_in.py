@@ -235,12 +235,20 @@ def test_a_family_whose_largest_set_is_too_small():
         ({"family": sl.TopK([1, 9])}, {}, "size 9, but there are only 6 classes"),
         ({"cost": "square"}, {}, "got 'square'"),
         ({"cost": [1.0, 2.0]}, {}, "size 3 occurs"),
-        ({}, {"accuracy": 0.9, "cost_weight": 0.1}, "accuracy = 0.9 and cost_weight = 0.1: only"),
-        ({}, {"mean_size": 2, "cost_weight": 0.1}, "mean_size = 2 and cost_weight = 0.1: only one"),
+        (
+            {},
+            {"accuracy": 0.9, "cost_weight": 0.1},
+            "accuracy = 0.9 and cost_weight = 0.1 were given",
+        ),
+        (
+            {},
+            {"mean_size": 2, "cost_weight": 0.1},
+            "mean_size = 2 and cost_weight = 0.1 were given",
+        ),
         (
             {},
             {"cost_weight": 0.1, "delta": 0.1},
-            "cost_weight guarantees no accuracy; delta and by",
+            "cost_weight guarantees no accuracy, so that it",
         ),
         ({}, {"cost_weight": -0.1}, "cost_weight must be finite and not negative; got -0.1"),
         ({}, {"cost_weight": math.nan}, "cost_weight must be finite"),

@@ -23,7 +23,7 @@ import shortlist as sl
 from shortlist.conformal.levels import label_levels
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.ranks import quantile_rank
-from shortlist.predictors.conformal import hold_out
+from shortlist.predictors.splitting import hold_out
 
 EASY = {"temperature": None, "penalty": 0.125, "k_reg": 1}  # nothing to learn
 LEVELS = [0.5, 0.8, 0.9, 0.95]
@@ -79,7 +79,7 @@ def test_calibration_and_prediction_ask_the_same_function(name, randomized):
     model = sl.SplitConformal(name, randomized=randomized, allow_empty=True, **EASY)
     model.fit(scores, y)
     own = label_levels(
-        model._blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
+        model._level_function().blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
     ).numpy()
     for accuracy in LEVELS:
         held = model.predict_set(scores, accuracy=accuracy).contains(y)
@@ -524,7 +524,7 @@ def test_guarantees_in_words(accuracy, delta, said):
     ("parameters", "said"),
     [
         ({"score": "aps2"}, "got 'aps2'; did you mean 'aps'?"),
-        ({"score": "lac", "randomized": True}, "score = 'lac' has nothing to randomize"),
+        ({"score": "lac", "randomized": True}, "score = 'lac' cannot be randomized"),
         ({"accuracy": 95}, "accuracy must lie strictly between 0 and 1; got 95"),
         ({"temperature": "warm"}, "temperature must be one of 'auto'; got 'warm'"),
         ({"temperature": 0.0}, "temperature must be positive; got 0"),
@@ -551,10 +551,10 @@ def test_parameters_that_are_refused(parameters, said):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"accuracy": 0.9, "mean_size": 2}, "accuracy = 0.9 and mean_size = 2: only one can be"),
+        ({"accuracy": 0.9, "mean_size": 2}, "accuracy = 0.9 and mean_size = 2 were given"),
         ({"accuracy": 0.0}, "accuracy must lie strictly between 0 and 1; got 0.0"),
         ({"accuracy": 0.9, "delta": 1}, "delta must lie strictly between 0 and 1; got 1"),
-        ({"mean_size": 2, "by": "class"}, "mean_size = 2 is for all rows alike; leave by out"),
+        ({"mean_size": 2, "by": "class"}, "mean_size = 2 cannot be combined with by = 'class'"),
         ({"mean_size": 0.5}, "mean_size = 0.5 is less than the smallest mean size, 1"),
         ({"mean_size": "two"}, "mean_size must be a number; got 'two'"),
         ({"mean_size": 2, "delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
@@ -574,7 +574,7 @@ def test_what_is_not_calibrated_guarantees_nothing():
     scores, y = draw(200)
     model = sl.SplitConformal("lac", calibration=None).fit(scores, y)
     for asked in ({"accuracy": 0.9}, {"mean_size": 2}, {"accuracy": 0.9, "by": "class"}):
-        with pytest.raises(ValueError, match="is not calibrated, and can guarantee no accuracy"):
+        with pytest.raises(ValueError, match="is not calibrated and cannot guarantee an accuracy"):
             model.predict_set(scores, **asked)
     with pytest.raises(ValueError, match="is not calibrated"):
         model.p_values(scores)

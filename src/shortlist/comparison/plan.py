@@ -20,7 +20,7 @@ from shortlist.comparison.rows import (
 )
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.conformal import hold_out
+from shortlist.predictors.splitting import hold_out
 from shortlist.predictors.split_conformal import SplitConformal
 from shortlist.ranking import Ranking
 
