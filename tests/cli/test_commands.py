@@ -396,7 +396,7 @@ def test_debug_raises_the_error(tmp_path):
         (b"", "d.csv", "not a readable CSV"),
         (b"y,a,b\n", "d.csv", "has no rows"),
         (b"y,a,b\n0,cat,0.5\n", "d.csv", "'a' is not"),
-        (b"y,a\n0,0.5\n", "d.csv", "there are 1 of them"),
+        (b"y,a\n0,0.5\n", "d.csv", "there are 1"),
         (b'y,scores,labels\n0,"[0.1",x\n', "d.csv", "scores of row 0 is not a list"),
         (b"text", "d.txt", "cannot be read"),
     ],
