@@ -172,6 +172,14 @@ class Cautious(Calibrator):
         return Thresholds(value, self.guarantee(accuracy, delta).with_note("cautiously"))
 
 
+def test_thresholds_must_be_exact():
+    guarantee = sl.Guarantee("none")
+    with pytest.raises(ValueError, match=r"thresholds must be float64; got torch\.float32"):
+        Thresholds(torch.tensor(0.1), guarantee)
+    with pytest.raises(ValueError, match="per must be one of 'set', 'class', 'group'; got 'row'"):
+        Thresholds(torch.zeros(3, dtype=torch.float64), guarantee, "row")  # type: ignore[arg-type]
+
+
 def test_a_calibrator_of_ones_own(tmp_path, registered):
     scores = as_score_type(DATA, "proba")
     plain = sl.SplitConformal("aps", temperature=None).fit(scores[:500], Y[:500])
@@ -185,3 +193,10 @@ def test_a_calibrator_of_ones_own(tmp_path, registered):
     register_calibrator(Cautious)
     again = sl.load(model.save(tmp_path / "model"))
     assert again.predict_set(scores[500:], accuracy=0.9) == sets
+    # A registered calibrator has a name for `by`, in predictions and as a parameter that is saved.
+    assert plain.predict_set(scores[500:], accuracy=0.9, by="cautious") == sets
+    named = sl.SplitConformal("aps", temperature=None, by="cautious").fit(scores[:500], Y[:500])
+    named = sl.load(named.save(tmp_path / "named"))
+    assert named.predict_set(scores[500:], accuracy=0.9) == sets
+    marginal = named.predict_set(scores[500:], accuracy=0.9, by="marginal")
+    assert marginal == plain.predict_set(scores[500:], accuracy=0.9)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shortlist.conformal.envelope import _min_max, _pooled, slopes
+from shortlist.conformal.envelope import _slopes_by_pairs, _slopes_by_pooling, slopes
 
 sixteenths = st.integers(0, 8).map(lambda n: n / 16)
 prices = st.integers(0, 3).map(float)
@@ -80,7 +80,9 @@ def test_slopes_of_any_numbers_never_increase(rows, members, seed):
 def test_the_formula_for_a_gpu_gives_the_same_slopes(problem):
     gains = torch.tensor(problem[0], dtype=torch.float64)
     costs = torch.tensor(problem[1], dtype=torch.float64).expand_as(gains)
-    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        _slopes_by_pairs(gains, costs), _slopes_by_pooling(gains, costs), rtol=1e-12, atol=0
+    )
 
 
 @given(st.integers(1, 40), st.integers(2, 60), st.integers(0, 1000))
@@ -89,7 +91,9 @@ def test_so_it_does_for_any_numbers(rows, members, seed):
     generator = torch.Generator().manual_seed(seed)
     gains = torch.rand((rows, members), generator=generator, dtype=torch.float64) ** 20
     costs = torch.rand((rows, members), generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        _slopes_by_pairs(gains, costs), _slopes_by_pooling(gains, costs), rtol=1e-12, atol=0
+    )
 
 
 def test_prices_by_row():

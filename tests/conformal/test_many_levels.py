@@ -146,7 +146,7 @@ def test_scores_of_labels_are_those_of_sorted_rows(
     own = levels.of_labels(ranking, index)
     torch.testing.assert_close(own, plain.of_labels(ranking, index).double(), rtol=0, atol=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_unsorted, "LEAST_DEPTH", 2)
+        patch.setattr(_unsorted, "MIN_DEPTH", 2)
         thresholds = [own, own.sort().values, torch.full((30,), float(own[own < np.inf].amin()))]
         labels, longest, lengths = levels.sets_at(ranking, thresholds)
         assert (levels.ranking.rank_of(index) < lengths[0]).all()  # each set holds its own label

@@ -558,7 +558,7 @@ def test_parameters_that_are_refused(parameters, said):
         ({"mean_size": 0.5}, "mean_size = 0.5 is less than the smallest mean size, 1"),
         ({"mean_size": "two"}, "mean_size must be a number; got 'two'"),
         ({"mean_size": 2, "delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
-        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'row'"),
+        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'r"),
         ({"accuracy": 0.5, "by": "group"}, "but the calibration rows have no groups"),
         ({"accuracy": 0.999}, "with 200 calibration rows: 999 are needed. At most 0.99502 can"),
     ],

@@ -83,7 +83,7 @@ class PlugInScore(ConformityScore):
         return self.family_.is_exhaustive(ranking)
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
-        """Return levels that no other computation of the same levels falls below."""
+        """Return lower bounds of the levels; see `ConformityScore.lower`."""
         return levels * (1 - rounding)
 
     def levels(self, ranking: Ranking, features: Tensor | None = None) -> Tensor:
@@ -104,7 +104,7 @@ class PlugInScore(ConformityScore):
         return self.nested_levels(ranking, features).by_rank(ranking.depth)
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
-        """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
+        """Return the levels as an object; see `ConformityScore.nested_levels`."""
         self.check_nested()
         # In float64, so that a probability that is equal to the cost weight stays equal.
         wide = ranking.with_precision("float64")
