@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,7 +101,7 @@ class LevelFunction:
 
     def size_table(
         self, levels: NDArray[np.float64], ranking: Ranking, features: Matrix | None
-    ) -> dict[str, NDArray[np.float64]]:
+    ) -> dict[str, Any]:
         """Return the thresholds at the levels of some rows, and their mean sizes.
 
         Parameters
