@@ -51,12 +51,12 @@ def rescored_log_proba(
     log_q = _log_shares(rescorer.neighbours, features)
     if labels is None:
         return graph.op("LogSoftmax", log_p * pool.a + log_q * pool.b, axis=-1)
-    listed = labels >= 0
+    is_candidate = labels >= 0
     log_q = log_q.take_along(labels.clamp(0))
-    shares = graph.where(listed, log_q.exp(), 0.0).sum()
+    shares = graph.where(is_candidate, log_q.exp(), 0.0).sum()
     log_q = graph.concat([log_q, (1.0 - shares).clamp(MIN_SHARE).log()])
     pooled = log_p * pool.a + log_q * pool.b
-    present = listed.to(INT).pad(0, 1, 1) > 0
+    present = is_candidate.to(INT).pad(0, 1, 1) > 0
     pooled = graph.where(present, pooled, float(np.finfo(np.float32).min))
     return graph.op("LogSoftmax", pooled, axis=-1)[:, :-1]
 
