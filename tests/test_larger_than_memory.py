@@ -18,7 +18,12 @@ from shortlist.ranking import Ranking
 WATCH = """
 import os, sys, tempfile, threading, time
 import numpy as np, shortlist as sl, torch
+from shortlist._utils import out_of_core
 torch.set_num_threads(2)
+
+# Small files save time. The limits on memory are lowered by more than the files.
+for limit in ("MAX_BYTES_IN_MEMORY", "MAX_COPY_BYTES", "WINDOW_BYTES"):
+    setattr(out_of_core, limit, getattr(out_of_core, limit) // 4)
 
 def anonymous():
     for line in open("/proc/self/status"):
@@ -43,8 +48,9 @@ sets = model.predict_set(scores, accuracy=0.9)
 print(peak[0] - start, sets.accuracy(y))
 """
 FIT = """
-from shortlist.predictors.shortlister.opinions import neighbours as _neighbours
-_neighbours.MAX_ROWS = 1000  # more neighbours take time, but hardly more memory
+from shortlist.predictors.shortlister.opinions import neighbours
+assert neighbours.MAX_ROWS > 1000
+neighbours.MAX_ROWS = 1000  # More neighbours take time, but hardly more memory.
 x = np.load(f"{folder}/features.npy", mmap_mode="r")
 models = {
     "Shortlister": sl.Shortlister(
@@ -82,10 +88,10 @@ def run_and_measure(program: str, folder: Path, name: str, **env: str) -> list[f
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Write 400 MB of random scores, labels drawn from them, and 200 MB of features."""
+    """Write 200 MB of random scores, labels drawn from them, and 100 MB of features."""
     folder = tmp_path_factory.mktemp("large")
     generator = torch.Generator().manual_seed(0)
-    shape = (100_000, 1000)
+    shape = (50_000, 1000)
     scores = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, shape)
     y = np.empty(len(scores), dtype=np.int64)
     for start in range(0, len(scores), 10_000):
@@ -110,7 +116,7 @@ needs_proc = pytest.mark.skipif(
 @pytest.mark.parametrize("name", ["lac", "aps"])
 def test_a_mapped_file_is_not_read_into_memory(folder, name) -> None:
     peak, accuracy = run_and_measure(PREDICT, folder, name)
-    assert peak < 250e6
+    assert peak < 125e6
     assert 0.88 < accuracy < 0.92
 
 
@@ -119,9 +125,9 @@ def test_a_mapped_file_is_not_read_into_memory(folder, name) -> None:
     "name", ["Shortlister", "CardinalitySelector", "CardinalityPath", "LinearClassifier"]
 )
 def test_a_fit_does_not_read_mapped_files_into_memory(folder, name, tmp_path) -> None:
-    """The files have 600 MB, of which less than half is in memory at a time."""
+    """The files have 300 MB, of which less than half is in memory at a time."""
     peak, left = run_and_measure(FIT, folder, name, TMPDIR=str(tmp_path))
-    assert peak < 300e6
+    assert peak < 150e6
     assert left == 0  # Temporary files. Torch creates a folder.
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 

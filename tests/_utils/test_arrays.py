@@ -72,7 +72,7 @@ def test_results_have_the_array_type_of_the_input():
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ([["a", "b"]], "must hold numbers; got dtype <U1"),
         ([[1.0, 2.0], [3.0]], "is not a rectangular array"),
@@ -85,10 +85,10 @@ def test_results_have_the_array_type_of_the_input():
         (torch.zeros(2, 3, dtype=torch.complex64), "got dtype torch.complex64"),
     ],
 )
-def test_what_is_not_a_matrix_raises(bad, said):
+def test_what_is_not_a_matrix_raises(bad, message):
     with pytest.raises(ValueError, match="scores") as error:
         as_matrix(bad, "scores", "classes")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -118,7 +118,7 @@ def test_integers_become_floats_and_floats_keep_their_type():
 def test_features():
     scipy_sparse = pytest.importorskip("scipy.sparse")
     assert as_features([[1.0, 2.0]], rows=1, columns=2).tolist() == [[1.0, 2.0]]
-    for call, said in [
+    for call, message in [
         (lambda: as_features([[1.0]], rows=5), "features have 1 rows, but the scores have 5"),
         (lambda: as_features([[1.0]], columns=3), "features have 1 columns, but fit saw 3"),
         (lambda: as_features([[np.nan]]), "features holds nan at row 0, column 0"),
@@ -126,7 +126,7 @@ def test_features():
     ]:
         with pytest.raises(ValueError, match="features") as error:
             call()
-        assert said in str(error.value)
+        assert message in str(error.value)
         assert "log-probabilities" not in str(error.value)
 
 
@@ -157,7 +157,7 @@ def test_row_index_selects_what_numpy_selects(data, n):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([0, 7], "row 7 is not one of 3 rows"),
         ([-4], "row -4 is not one of 3 rows"),
@@ -166,7 +166,7 @@ def test_row_index_selects_what_numpy_selects(data, n):
         ([[0, 1]], "got torch.int64 of shape (1, 2)"),
     ],
 )
-def test_invalid_row_selections_raise(rows, said):
+def test_invalid_row_selections_raise(rows, message):
     with pytest.raises(IndexError) as error:
         row_index(rows, 3, CPU)
-    assert said in str(error.value)
+    assert message in str(error.value)

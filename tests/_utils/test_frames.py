@@ -1,4 +1,4 @@
-"""Frames whose columns are not those of fit: put in order by name, or refused."""
+"""Columns of frames are matched by name with those of fit; unknown ones raise."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DATA = sl.datasets.gaussian(900, 0.4, n_classes=5, dimension=4)
 KNOWN, NEW = DATA.split(600)
 P, Q = KNOWN.posterior.astype(float), NEW.posterior.astype(float)
 Y = KNOWN.y
-NAMES = ["eel", "dog", "cat", "bee", "ant"]  # not in sorted order
-MOVED = [3, 0, 4, 2, 1]
+NAMES = ["eel", "dog", "cat", "bee", "ant"]  # Not sorted.
+ORDER = [3, 0, 4, 2, 1]
 FEATURES = ["a", "b", "c", "d"]
 
 
 @dataclass
 class OtherFrame:
-    """A frame of another library, as Polars has them."""
+    """A frame with the methods of Polars."""
 
     frame: pd.DataFrame
 
@@ -51,11 +51,11 @@ def arrow(frame: pd.DataFrame) -> pa.Table:
     return pa.table({str(name): frame[name].to_numpy() for name in frame.columns})
 
 
-def plain(frame: pd.DataFrame) -> pd.DataFrame:
+def pandas(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-KINDS = pytest.mark.parametrize("kind", [plain, OtherFrame, arrow], ids=lambda k: k.__name__)
+KINDS = pytest.mark.parametrize("kind", [pandas, OtherFrame, arrow], ids=lambda k: k.__name__)
 Frame = Callable[[pd.DataFrame], object]
 
 
@@ -67,11 +67,11 @@ def fixed() -> sl.FixedSelector:
     return sl.FixedSelector(sl.TopK([1, 2, 3]), index=1)
 
 
-def chooser() -> sl.CardinalitySelector:
+def selector() -> sl.CardinalitySelector:
     return sl.CardinalitySelector(inputs="scores", max_epochs=1, width=8)
 
 
-METHODS = pytest.mark.parametrize("make", [lac, fixed, chooser], ids=lambda m: m.__name__)
+METHODS = pytest.mark.parametrize("make", [lac, fixed, selector], ids=lambda m: m.__name__)
 
 
 # Scores
@@ -86,10 +86,9 @@ def test_columns_of_scores_are_put_in_order(
 ) -> None:
     frame, new = pd.DataFrame(P, columns=names), pd.DataFrame(Q, columns=names)
     y = Y if labels == "numbers" else np.array([str(name) for name in names])[Y]
-    given = (make().fit(kind(frame), y), kind(new.iloc[:, MOVED]))
-    model, moved = given
+    model, moved = make().fit(kind(frame), y), kind(new.iloc[:, ORDER])
     expected = model.predict_set(kind(new))
-    assert expected.accuracy(np.asarray(y[:1]).repeat(300)) >= 0  # labels are those of y
+    assert expected.accuracy(np.asarray(y[:1]).repeat(300)) >= 0  # The classes are those of y.
     assert model.predict_set(moved) == expected
     assert model.predict_set(sl.Ranking.from_scores(moved)) == expected
     curve = model.frontier(kind(new), y[:300])
@@ -98,24 +97,24 @@ def test_columns_of_scores_are_put_in_order(
 
 def test_scores_in_another_order_keep_their_accuracy() -> None:
     frame = pd.DataFrame(P, columns=list("01234"))
-    new = pd.DataFrame(Q, columns=list("01234")).iloc[:, MOVED]
-    for given in (frame, frame.to_numpy()):
-        model = sl.SplitConformal("lac", accuracy=0.8).fit(given, Y)
+    new = pd.DataFrame(Q, columns=list("01234")).iloc[:, ORDER]
+    for scores in (frame, frame.to_numpy()):
+        model = sl.SplitConformal("lac", accuracy=0.8).fit(scores, Y)
         assert model.predict_set(new).accuracy(NEW.y) > 0.75
 
 
 def test_a_loaded_model_puts_columns_in_order(tmp_path: Path) -> None:
     model = sl.SplitConformal("lac").fit(pd.DataFrame(P, columns=NAMES), Y)
     model.save(tmp_path / "model")
-    moved = pd.DataFrame(Q, columns=NAMES).iloc[:, MOVED]
-    again = sl.load(tmp_path / "model")
-    assert isinstance(again, sl.SplitConformal)
-    assert again.predict_set(moved, accuracy=0.9) == model.predict_set(Q, accuracy=0.9)
+    moved = pd.DataFrame(Q, columns=NAMES).iloc[:, ORDER]
+    loaded = sl.load(tmp_path / "model")
+    assert isinstance(loaded, sl.SplitConformal)
+    assert loaded.predict_set(moved, accuracy=0.9) == model.predict_set(Q, accuracy=0.9)
 
 
-def test_every_method_of_a_nested_selector_puts_columns_in_order() -> None:
+def test_every_method_of_a_predictor_puts_columns_in_order() -> None:
     frame, new = pd.DataFrame(P, columns=NAMES), pd.DataFrame(Q, columns=NAMES)
-    moved = new.iloc[:, MOVED]
+    moved = new.iloc[:, ORDER]
     model, other = lac().fit(frame, Y), lac().fit(frame, Y)
     a, b = model.predict_sets(moved, accuracies=[0.8, 0.9])
     assert [a, b] == model.predict_sets(new, accuracies=[0.8, 0.9])
@@ -147,44 +146,46 @@ def test_unknown_columns_of_scores_raise(change, words: list[str], labels: str) 
         lambda: model.frontier(new, y[:300]),
         lambda: model.p_values(new),
     ):
-        with pytest.raises(ValueError, match="scores") as caught:
+        with pytest.raises(ValueError, match="scores") as error:
             call()
         for word in words:
-            assert word in str(caught.value)
+            assert word in str(error.value)
 
 
-def test_a_frame_and_an_array_go_together() -> None:
+def test_frames_and_arrays_can_be_mixed() -> None:
     frame, new = pd.DataFrame(P, columns=NAMES), pd.DataFrame(Q, columns=NAMES)
     expected = lac().fit(P, Y).predict_set(Q)
     assert lac().fit(frame, Y).predict_set(Q) == expected
-    assert lac().fit(P, Y).predict_set(new) == expected  # these names are no labels
-    assert lac().fit(frame, Y).predict_set(pd.DataFrame(Q)) == expected  # numbered ones are none
+    assert lac().fit(P, Y).predict_set(new) == expected  # These names are not labels.
+    assert (
+        lac().fit(frame, Y).predict_set(pd.DataFrame(Q)) == expected
+    )  # Numbered columns are unnamed.
 
 
-def test_names_that_are_labels_in_another_order_after_a_fit_on_arrays() -> None:
+def test_columns_named_after_labels_are_matched_after_a_fit_on_arrays() -> None:
     names = sorted(NAMES)
     model = lac().fit(P, np.array(names)[Y])
     new = pd.DataFrame(Q, columns=names)
-    assert model.predict_set(new.iloc[:, MOVED]) == model.predict_set(Q)
+    assert model.predict_set(new.iloc[:, ORDER]) == model.predict_set(Q)
     with pytest.raises(ValueError, match="'cow'"):
         model.predict_set(new.rename(columns={"cat": "cow"}))
     numbers = lac().fit(P, Y)
-    moved = pd.DataFrame(Q).iloc[:, MOVED]
+    moved = pd.DataFrame(Q).iloc[:, ORDER]
     assert numbers.predict_set(moved) == numbers.predict_set(Q)
     with pytest.raises(ValueError, match="'7'"):
         numbers.predict_set(pd.DataFrame(Q, columns=[0, 1, 2, 3, 7]))
 
 
-def test_numbers_as_columns_at_fit() -> None:
-    """Whole numbers are labels: [10, 20, …] name the classes, [2, 0, 1] are put in order."""
-    moved = pd.DataFrame(P).iloc[:, MOVED]
+def test_numbered_columns_in_fit() -> None:
+    """The columns [10, 20, …] name the classes; the columns [2, 0, 1] are put in order."""
+    moved = pd.DataFrame(P).iloc[:, ORDER]
     model = lac().fit(moved, Y)
     assert model.classes_.tolist() == [0, 1, 2, 3, 4]
     assert model.predict_set(Q) == lac().fit(P, Y).predict_set(Q)
     tens = pd.DataFrame(P, columns=[10, 20, 30, 40, 50])
     model = lac().fit(tens, 10 * (Y + 1))
     assert model.classes_.tolist() == [10, 20, 30, 40, 50]
-    assert model.predict_set(pd.DataFrame(Q, columns=tens.columns).iloc[:, MOVED]) == (
+    assert model.predict_set(pd.DataFrame(Q, columns=tens.columns).iloc[:, ORDER]) == (
         model.predict_set(Q)
     )
     with pytest.raises(ValueError, match="3 is not one of the 5 classes: 10, 20"):
@@ -192,7 +193,7 @@ def test_numbers_as_columns_at_fit() -> None:
     words = np.array([str(k) for k in range(12)])
     wide = pd.DataFrame(np.random.default_rng(0).random((36, 12)))
     model = fixed().fit(wide, words[np.arange(36) % 12])
-    assert model.classes_.tolist() == words.tolist()  # not sorted: "10" comes after "9"
+    assert model.classes_.tolist() == words.tolist()  # "10" comes after "9".
 
 
 def test_boolean_columns() -> None:
@@ -201,7 +202,7 @@ def test_boolean_columns() -> None:
     assert model.predict_set(scores).labels() == [[True], [False]]
 
 
-def test_classes_that_do_not_fit_the_columns() -> None:
+def test_classes_that_contradict_the_columns_raise() -> None:
     frame, y = pd.DataFrame(P, columns=NAMES), np.array(NAMES)[Y]
     for classes, words in (
         (NAMES[::-1], "leave classes out"),
@@ -216,27 +217,27 @@ def test_classes_that_do_not_fit_the_columns() -> None:
 
 
 def test_rankings_of_frames() -> None:
-    moved = pd.DataFrame(P).iloc[:, MOVED]
+    moved = pd.DataFrame(P).iloc[:, ORDER]
     assert np.array_equal(sl.Ranking.from_scores(moved).labels, sl.Ranking.from_scores(P).labels)
     with pytest.raises(ValueError, match="two columns named 'a'"):
         sl.Ranking.from_scores(pd.DataFrame(P[:, :2], columns=["a", "a"]))
     ranking = sl.Ranking.from_scores(pd.DataFrame(P, columns=NAMES))
-    assert lac().fit(ranking, np.array(NAMES)[Y]).classes_.tolist() == NAMES  # not sorted
+    assert lac().fit(ranking, np.array(NAMES)[Y]).classes_.tolist() == NAMES
 
 
 def test_comparisons_put_columns_in_order() -> None:
-    def found(scores: pd.DataFrame, x: pd.DataFrame) -> list[float]:
-        result = sl.compare(
+    def compare(scores: pd.DataFrame, x: pd.DataFrame) -> list[float]:
+        comparison = sl.compare(
             pd.DataFrame(P, columns=NAMES), Y,
             features=pd.DataFrame(KNOWN.x, columns=FEATURES),
             test=(scores, NEW.y, x), methods={"LAC": lac()}, accuracies=[0.9],
         )  # fmt: skip
-        return [one.guaranteed_size for one in result.measurements]
+        return [one.guaranteed_size for one in comparison.measurements]
 
     scores, x = pd.DataFrame(Q, columns=NAMES), pd.DataFrame(NEW.x, columns=FEATURES)
-    assert found(scores.iloc[:, MOVED], x[list("dbca")]) == found(scores, x)
+    assert compare(scores.iloc[:, ORDER], x[list("dbca")]) == compare(scores, x)
     with pytest.raises(ValueError, match=r"test: .*'z'"):
-        found(scores, x.rename(columns={"a": "z"}))
+        compare(scores, x.rename(columns={"a": "z"}))
 
 
 # Features
@@ -265,7 +266,7 @@ def test_columns_of_features_are_put_in_order(
         for other in (new.iloc[:, :3], new.assign(z=0.0), new.iloc[:, [0, 1, 2, 2]],
                       new.set_axis(["a", "b", "c", "z"], axis=1)):  # fmt: skip
             with pytest.raises(ValueError, match="features"):
-                model.predict_set(Q, kind(other) if kind is plain else other)
+                model.predict_set(Q, kind(other) if kind is pandas else other)
 
 
 def test_errors_name_the_columns_that_differ() -> None:
@@ -282,10 +283,10 @@ def test_errors_name_the_columns_that_differ() -> None:
 # Classifiers
 
 
-class Careless(TransformerMixin, BaseEstimator):
-    """Takes columns by their places, whatever their names."""
+class IgnoresNames(TransformerMixin, BaseEstimator):
+    """Selects columns by position and ignores their names."""
 
-    def fit(self, X: object, y: object = None) -> Careless:
+    def fit(self, X: object, y: object = None) -> IgnoresNames:
         self.fitted_ = True
         return self
 
@@ -296,13 +297,13 @@ class Careless(TransformerMixin, BaseEstimator):
 @pytest.mark.parametrize(
     "first",
     [
-        Careless(),
+        IgnoresNames(),
         FunctionTransformer(np.asarray),
         make_column_transformer(("passthrough", FEATURES)),
     ],
-    ids=["careless", "function", "by name"],
+    ids=["ignores names", "function", "by name"],
 )
-def test_classifiers_that_take_any_order(first: object) -> None:
+def test_classifiers_that_do_not_check_the_order(first: object) -> None:
     known, new = pd.DataFrame(KNOWN.x, columns=FEATURES), pd.DataFrame(NEW.x, columns=FEATURES)
     base = make_pipeline(first, LogisticRegression())
     model = sl.ShortlistClassifier(base, method=shortlister()).fit(known, Y)
@@ -326,7 +327,7 @@ def test_classifiers_of_scikit_learn_reject_another_order() -> None:
 
 def test_a_classifier_and_a_predictor_are_composed() -> None:
     known, new = pd.DataFrame(KNOWN.x, columns=FEATURES), pd.DataFrame(NEW.x, columns=FEATURES)
-    h = make_pipeline(Careless(), LogisticRegression()).fit(known, Y)
+    h = make_pipeline(IgnoresNames(), LogisticRegression()).fit(known, Y)
     model = sl.ShortlistClassifier.from_fitted(
         h, shortlister().fit(h.predict_proba(known), Y, known)
     )

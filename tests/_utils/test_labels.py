@@ -1,4 +1,4 @@
-"""Labels: the user's own classes to columns and back, and what is refused."""
+"""Labels are encoded as column indices and decoded, and invalid ones raise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_booleans_are_0_and_1():
     assert Classes(2).encode(torch.tensor([True, False])).tolist() == [1, 0]
 
 
-def test_naming_the_columns_by_their_numbers_changes_nothing():
+def test_classes_0_to_n_are_unnamed():
     assert Classes(3, [0, 1, 2]) == Classes(3)
     assert Classes(3, [0, 1, 2]).values is None
     assert Classes(3, ["a", "b", "c"]) != Classes(3)
@@ -81,27 +81,27 @@ def test_pandas_labels():
         assert classes.encode(pd.Series(["yes", "no"], dtype=dtype)).tolist() == [1, 0]
 
 
-def test_infer_sorts_names_as_scikit_learn_does():
+def test_inferred_classes_are_sorted():
     assert Classes.infer(["b", "a", "c", "a"], 3).array().tolist() == ["a", "b", "c"]
     assert Classes.infer([1, 0, 1], 5).values is None
     assert Classes.infer(["b"], 3, classes=["c", "b", "a"]).array().tolist() == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(
-    ("y", "said"),
+    ("y", "message"),
     [
         (["a", "b", "a"], "y holds 2 distinct labels (first: 'a'), but the scores have 3 columns"),
         (np.array(["a", None, (1,)], dtype=object), "cannot be sorted (first: 'a')"),
     ],
 )
-def test_classes_that_cannot_be_inferred(y, said):
+def test_classes_that_cannot_be_inferred(y, message):
     with pytest.raises(ValueError, match=r"classes=\[...\]") as error:
         Classes.infer(y, 3)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("classes", "y", "said"),
+    ("classes", "y", "message"),
     [
         (Classes(3), [0, 1, 7], "y[2] = 7 is not one of the classes 0 to 2"),
         (Classes(3), [0, -1], "y[1] = -1 is not one of the classes 0 to 2"),
@@ -126,26 +126,26 @@ def test_classes_that_cannot_be_inferred(y, said):
         (Classes(6, list("abcdef")), ["z"], "6 classes: 'a', 'b', 'c', 'd', 'e', …"),
     ],
 )
-def test_invalid_labels_raise(classes, y, said):
+def test_invalid_labels_raise(classes, y, message):
     with pytest.raises(ValueError, match="y") as error:
         classes.encode(y)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("y", [[], [0], np.zeros(3, int), torch.zeros(3, dtype=torch.int64)])
-def test_y_of_another_length(y):
+def test_another_number_of_labels_raises(y):
     with pytest.raises(ValueError, match=f"y has {len(y)} labels, but the scores have 2 rows"):
         Classes(3).encode(y, rows=2)
 
 
 @pytest.mark.parametrize("classes", [Classes(3), Classes(2, ["a", "b"])])
-def test_no_labels_are_no_error_by_themselves(classes):
-    for none in ([], np.array([], dtype="U1"), torch.zeros(0, dtype=torch.int64)):
-        assert classes.encode(none).tolist() == []
+def test_empty_labels_are_accepted(classes):
+    for empty in ([], np.array([], dtype="U1"), torch.zeros(0, dtype=torch.int64)):
+        assert classes.encode(empty).tolist() == []
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["a", "b"], "classes has 2 names, but there are 3 classes"),
         (["a", "b", "a"], "classes must be distinct; 'a' occurs 2 times"),
@@ -153,10 +153,10 @@ def test_no_labels_are_no_error_by_themselves(classes):
         ([["a"], ["b"], ["c"]], "got shape (3, 1)"),
     ],
 )
-def test_invalid_classes_raise(names, said):
+def test_invalid_classes_raise(names, message):
     with pytest.raises(ValueError, match="classes") as error:
         Classes(3, names)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_many_classes_are_checked_quickly():
@@ -165,10 +165,10 @@ def test_many_classes_are_checked_quickly():
         Classes(200_001, [*names, "class 7"])
 
 
-def test_repr_says_which_classes():
+def test_repr():
     assert repr(Classes(3)) == "Classes(classes 0 to 2)"
     assert repr(Classes(2, ["a", "b"])) == "Classes(2 classes: 'a', 'b')"
 
 
-def test_label_array_takes_a_tensor_from_wherever_it_is():
+def test_label_array_of_a_tensor():
     assert label_array(torch.tensor([3, 1])).tolist() == [3, 1]

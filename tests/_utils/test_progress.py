@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from shortlist._utils import progress as _progress
+from shortlist._utils import progress
 from shortlist._utils.progress import track
 
 
@@ -18,14 +18,14 @@ def count(show: object) -> None:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal, and no waiting before the bar shows."""
-    monkeypatch.setattr(_progress, "SHOW_AFTER_S", -1.0)
+def shown_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a terminal, and show bars without a delay."""
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich treats the captured stream as a terminal.
     monkeypatch.setenv("TERM", "xterm")
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("shown_immediately")
 def test_a_bar_shows_description_note_and_count(capsys: pytest.CaptureFixture[str]) -> None:
     count(True)
     out, err = capsys.readouterr()
@@ -35,7 +35,7 @@ def test_a_bar_shows_description_note_and_count(capsys: pytest.CaptureFixture[st
     assert out == ""  # Stdout is for results.
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("shown_immediately")
 def test_a_nested_task_has_a_second_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with track("outer", 2, True) as step:
         for name in ("a", "b"):
@@ -46,15 +46,15 @@ def test_a_nested_task_has_a_second_bar(capsys: pytest.CaptureFixture[str]) -> N
     err = capsys.readouterr().err
     for shown in ("outer", "inner a", "inner b", "2/2"):
         assert shown in err
-    assert err.count("\x1b[?25l") == 1  # one display, not two that overwrite one another
-    count(True)  # and the next job has its own
+    assert err.count("\x1b[?25l") == 1  # A second display would overwrite the first.
+    count(True)  # The next task has its own display.
     assert "counting" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("shown_immediately")
 @pytest.mark.parametrize("show", [False, 0, np.False_, "auto"])
 def test_no_bar_is_shown(show: object, capsys: pytest.CaptureFixture[str]) -> None:
-    count(show)  # the captured stream is no terminal
+    count(show)  # The captured stream is not a terminal.
     assert capsys.readouterr() == ("", "")
 
 
@@ -66,7 +66,7 @@ def test_a_short_task_shows_no_bar(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("shown_immediately")
 def test_a_task_that_raises_restores_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with track("counting", 2, True) as step:
@@ -75,7 +75,7 @@ def test_a_task_that_raises_restores_the_terminal(capsys: pytest.CaptureFixture[
 
     with pytest.raises(KeyboardInterrupt):
         fail()
-    assert "\x1b[?25h" in capsys.readouterr().err  # the cursor shows again
+    assert "\x1b[?25h" in capsys.readouterr().err  # The cursor is visible again.
 
 
 def test_without_rich_auto_is_silent_and_true_says_what_to_install(

@@ -1,4 +1,4 @@
-"""NumPy code in several threads."""
+"""NumPy code is run in several threads."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_a_forked_process_starts_its_own_threads(monkeypatch):
     if not child:  # The child: pytest must not continue here.
         signal.alarm(60)
         x = np.random.default_rng(0).random((400, 400))
-        right = np.array_equal(sort_values(torch.from_numpy(x)).numpy(), np.sort(x))
-        os._exit(0 if right else 1)
+        is_sorted = np.array_equal(sort_values(torch.from_numpy(x)).numpy(), np.sort(x))
+        os._exit(0 if is_sorted else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-ENDING = """
+AFTER_MAIN_THREAD = """
 import threading, torch
 from shortlist._utils.threads import run_in_threads
 torch.set_num_threads(2)
@@ -59,7 +59,7 @@ threading.Thread(target=later).start()
 
 
 def test_threads_can_work_after_the_main_thread_has_ended():
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING], capture_output=True, text=True, check=True
+    result = subprocess.run(
+        [sys.executable, "-c", AFTER_MAIN_THREAD], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[0, 2]", done.stderr
+    assert result.stdout.strip() == "[0, 2]", result.stderr

@@ -1,4 +1,4 @@
-"""Arrays that would lose something on the way in: masks, missing values, odd types."""
+"""Arrays with masks, missing values or unusual types are rejected, or read correctly."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def shortlister() -> sl.Shortlister:
     return sl.Shortlister(max_epochs=1, accuracy=0.7)
 
 
-def complaint(call: Callable[[], object], *parts: str) -> None:
-    with pytest.raises(ValueError, match=r".+") as caught:
+def assert_raises(call: Callable[[], object], *parts: str) -> None:
+    """Check that a call raises an error whose message matches all parts."""
+    with pytest.raises(ValueError, match=r".+") as error:
         call()
     for part in parts:
-        assert re.search(part, str(caught.value)), f"{part!r} is not in: {caught.value}"
+        assert re.search(part, str(error.value)), f"{part!r} is not in: {error.value}"
 
 
 # Masks
@@ -91,16 +92,16 @@ MASKED = {
 
 @pytest.mark.parametrize("name", list(MASKED))
 def test_masked_values_raise(name: str) -> None:
-    complaint(MASKED[name], "mask", r"row [013]\b|classes", "fill|leave|pad|drop|remove")
+    assert_raises(MASKED[name], "mask", r"row [013]\b|classes", "fill|leave|pad|drop|remove")
 
 
 def test_masked_costs_raise() -> None:
     cost = masked([0.1, 0.2, 0.3, 0.4], 2)
-    complaint(lambda: sl.CardinalitySelector(cost=cost, inputs="scores").fit(SCORES, Y), "cost")
+    assert_raises(lambda: sl.CardinalitySelector(cost=cost, inputs="scores").fit(SCORES, Y), "cost")
 
 
 def test_the_error_for_masked_candidates_recommends_padding() -> None:
-    complaint(MASKED["candidates"], r"filled\(-1\)|-1 pads|pad .*-1")
+    assert_raises(MASKED["candidates"], r"filled\(-1\)|-1 pads|pad .*-1")
 
 
 def test_an_empty_mask_is_accepted() -> None:
@@ -128,8 +129,8 @@ def test_an_empty_mask_is_accepted() -> None:
     ids=["Int64", "str", "category", "object", "array", "arrow", "chunked"],
 )
 def test_missing_labels_raise(y: object) -> None:
-    complaint(lambda: lac().fit(SCORES, y), r"^y is missing in row 3\b", "leave such rows out")
-    complaint(
+    assert_raises(lambda: lac().fit(SCORES, y), r"^y is missing in row 3\b", "leave such rows out")
+    assert_raises(
         lambda: sl.SplitConformal("lac", by="group", accuracy=0.7).fit(SCORES, Y, groups=y),
         "^groups is missing in row 3",
     )
@@ -144,12 +145,12 @@ def test_complete_labels_of_every_library_are_accepted() -> None:
 def test_missing_scores_raise() -> None:
     frame = pd.DataFrame(SCORES).astype("Float64")
     frame.iloc[3, 1] = pd.NA
-    complaint(lambda: lac().fit(frame, Y), "scores holds nan at row 3, column 1")
+    assert_raises(lambda: lac().fit(frame, Y), "scores holds nan at row 3, column 1")
     table = pa.table({f"c{j}": [None if i == 3 and j == 1 else float(v) for i, v in
                                 enumerate(SCORES[:, j])] for j in range(4)})  # fmt: skip
-    complaint(lambda: lac().fit(table, Y), "scores holds nan at row 3, column 1")
+    assert_raises(lambda: lac().fit(table, Y), "scores holds nan at row 3, column 1")
     gaps = pd.DataFrame({"a": [1, 2], "b": [3, None]}).astype("Int64")
-    complaint(
+    assert_raises(
         lambda: sl.Ranking.from_candidates(gaps, [[0.5, 0.3], [0.4, 0.1]], 4), "row 1", "pad .*-1"
     )
 
@@ -180,12 +181,14 @@ TENSORS = {
 @pytest.mark.filterwarnings("ignore:.*(Sparse CSR|nested tensors|torch.quantize|deprecated)")
 @pytest.mark.parametrize("name", list(TENSORS))
 def test_unsupported_tensors_raise(name: str) -> None:
-    given, kind, cure = TENSORS[name]
-    complaint(lambda: lac().fit(given, Y), "^scores", kind, cure)
-    complaint(lambda: shortlister().fit(SCORES, Y, given), "^features", kind, cure)
-    complaint(lambda: sl.LinearClassifier(max_epochs=1).fit(given, Y), "^features|^X", kind)
-    complaint(
-        lambda: sl.Ranking.from_candidates(np.tile(np.arange(4), (60, 1)), given, 9), "scores", kind
+    tensor, problem, remedy = TENSORS[name]
+    assert_raises(lambda: lac().fit(tensor, Y), "^scores", problem, remedy)
+    assert_raises(lambda: shortlister().fit(SCORES, Y, tensor), "^features", problem, remedy)
+    assert_raises(lambda: sl.LinearClassifier(max_epochs=1).fit(tensor, Y), "^features|^X", problem)
+    assert_raises(
+        lambda: sl.Ranking.from_candidates(np.tile(np.arange(4), (60, 1)), tensor, 9),
+        "scores",
+        problem,
     )
 
 
@@ -203,10 +206,10 @@ def test_unsupported_tensors_raise(name: str) -> None:
     ],
 )
 def test_unsupported_labels_raise(y: object, words: str) -> None:
-    complaint(lambda: lac().fit(SCORES, y), "^y (holds|is|must hold)", words)
+    assert_raises(lambda: lac().fit(SCORES, y), "^y (holds|is|must hold)", words)
     model = lac().fit(SCORES, Y)
-    complaint(lambda: model.calibrate(SCORES, y), "^y", words)
-    complaint(lambda: model.predict_set(SCORES).accuracy(y), "^y", words)
+    assert_raises(lambda: model.calibrate(SCORES, y), "^y", words)
+    assert_raises(lambda: model.predict_set(SCORES).accuracy(y), "^y", words)
 
 
 @pytest.mark.parametrize(
@@ -224,5 +227,7 @@ def test_unsupported_labels_raise(y: object, words: str) -> None:
     ids=["fields", "record", "none", "mixed", "dates", "spans", "complex", "bytes"],
 )
 def test_unsupported_numpy_arrays_raise(given: object) -> None:
-    complaint(lambda: lac().fit(given, Y), "^scores must hold numbers; got dtype")
-    complaint(lambda: shortlister().fit(SCORES, Y, given), "^features must hold numbers; got dtype")
+    assert_raises(lambda: lac().fit(given, Y), "^scores must hold numbers; got dtype")
+    assert_raises(
+        lambda: shortlister().fit(SCORES, Y, given), "^features must hold numbers; got dtype"
+    )

@@ -18,7 +18,7 @@ COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12).map(np.array)
 
 
 def pool_of(counts: NDArray[np.int64], k: int, needed: int) -> frozenset[int]:
-    """The classes that share a threshold with a new row of class k, by the definition."""
+    """Return the classes that share a threshold with a new row of class k, by definition."""
     bag = counts.copy()
     bag[k] += 1
     limit = needed + 1
@@ -29,27 +29,26 @@ def pool_of(counts: NDArray[np.int64], k: int, needed: int) -> frozenset[int]:
 
 @given(COUNTS, st.integers(1, 30))
 @settings(max_examples=200, deadline=None)
-def test_who_shares_depends_on_the_bag_of_rows_alone(
+def test_pools_depend_only_on_the_counts_with_the_new_row(
     counts: NDArray[np.int64], needed: int
 ) -> None:
-    """Whichever row of a class is the new one, the classes that share are the same."""
+    """The pooled classes are the same whichever row of a class is the new one."""
     below = pooling_limits(counts, needed)
     for k in range(len(counts)):
         expected = pool_of(counts, k, needed)
-        found = frozenset(np.flatnonzero(counts < below[k]).tolist()) if below[k] else frozenset()
+        result = frozenset(np.flatnonzero(counts < below[k]).tolist()) if below[k] else frozenset()
         if expected and not below[k]:
-            assert counts[k] >= needed  # a threshold of its own, and no other
+            assert counts[k] >= needed  # The class shares no threshold.
         else:
-            assert found == expected
+            assert result == expected
         if counts[k] < needed:
             assert below[k]
-    # Take a row out of one class and put it into the bag from another: the pool is a function of
-    # the bag, so that a row that moves between "calibration" and "new" changes nothing.
+    # Exchange a calibration row and the new row: the pool depends on the total counts only.
     for k in np.flatnonzero(counts > 0):
         for j in range(len(counts)):
             fewer = counts.copy()
             fewer[k] -= 1
-            fewer[j] += 1  # now j's row is a calibration row, and k's the new one
+            fewer[j] += 1  # The row of j calibrates, and the row of k is new.
             same = counts.copy()
             same[k] -= 1
             assert pool_of(fewer - np.eye(len(counts), dtype=int)[j], k, needed) == pool_of(
@@ -58,7 +57,7 @@ def test_who_shares_depends_on_the_bag_of_rows_alone(
 
 
 def rare_world(rows: int, seed: int) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    """One common class, three hard ones with about 1% of the rows each, twenty easy and rare."""
+    """Draw rows of a common class, three hard ones (1% each), and twenty easy and rare ones."""
     rng = np.random.default_rng(seed)
     weights = np.array([0.92, *[0.01] * 3, *[0.0025] * 20])
     signal = np.array([6.0, *[0.0] * 3, *[7.0] * 20])
@@ -66,9 +65,11 @@ def rare_world(rows: int, seed: int) -> tuple[NDArray[np.floating], NDArray[np.i
     return rng.normal(size=(rows, 24)) + signal[y][:, None] * np.eye(24)[y], y
 
 
-def test_the_accuracy_of_classes_that_share_is_kept() -> None:
-    """The hard classes have about as many calibration rows as it takes: 4 for 0.8. Whether they
-    share is decided by these rows, and must not favour the draws in which they are few."""
+def test_pooled_classes_keep_the_accuracy() -> None:
+    """The hard classes have about as many calibration rows as 0.8 needs, which are 4.
+
+    Whether a class is pooled depends on these rows, and must not bias the accuracy.
+    """
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(*rare_world(400, 0))
     scores, y = rare_world(10_000, 1)
     hits = rows = 0
@@ -82,7 +83,7 @@ def test_the_accuracy_of_classes_that_share_is_kept() -> None:
             held = model.predict_set(scores, accuracy=0.8, by="class").contains(y)[few[y]]
             hits, rows = hits + held.sum(), rows + len(held)
             means.append(held.mean())
-    # Over all draws, of the rows whose class had too few.
+    # Over all draws, for the rows whose class has too few calibration rows.
     error = np.std(means, ddof=1) / np.sqrt(len(means))
     assert hits / rows > 0.8 - 3 * error
 
@@ -94,4 +95,4 @@ def test_with_delta_no_threshold_is_shared() -> None:
     model.set_params(on_unreachable="all")
     sets = model.predict_set(rare_world(50, 3)[0], accuracy=0.9, delta=0.1, by="class")
     assert "of 24 classes get every label" in str(sets.guarantee)
-    assert min(sets.sizes) >= 10  # each set has the labels that nothing is known of
+    assert min(sets.sizes) >= 10  # Each set contains the classes without guarantee.

@@ -1,4 +1,4 @@
-"""Conformal sets, and sets of bounded mean size, as families that a selector chooses from."""
+"""Conformal sets, and sets of bounded mean size, as families for selectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEVELS = [0.5, 0.8, 0.9, 0.95]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sets_are_those_of_split_conformal(name):
-    """With the same temperature, at every level."""
+    """With the same temperature, the sets are equal at every accuracy."""
     scores, y = draw(600, seed=1, temperature=2.0)
     family = sl.Conformal(name, LEVELS, penalty=0.1, k_reg=1).calibrate(scores[:400], y[:400])
     temperature = sl.fit_temperature(scores[:400], y[:400])
@@ -51,9 +51,9 @@ def test_the_sets_are_those_of_split_conformal(name):
 def test_exact_ties_of_conformal_sets(name):
     p, y = in_64ths(300, 5, seed=2)
     family = sl.Conformal(name, LEVELS, penalty=0.125).calibrate(p, y)
-    together = family.sizes(p)
+    batch = family.sizes(p)
     for i in range(0, 300, 11):
-        assert family.sizes(p[i : i + 1]).tolist() == [together[i].tolist()]
+        assert family.sizes(p[i : i + 1]).tolist() == [batch[i].tolist()]
     held = family.hits(p, y).mean(axis=0)
     assert (held >= LEVELS).all()
 
@@ -70,8 +70,8 @@ def test_conformal_sets_of_candidates():
 
 
 @pytest.mark.parametrize("family", [sl.Conformal("lac", LEVELS), sl.DenisHebiri([1.5, 3])], ids=str)
-def test_a_family_meets_its_data_in_each_fit_anew(family):
-    """The user's object stays as it is; two fits do not share thresholds."""
+def test_each_fit_calibrates_a_copy_of_the_family(family):
+    """The user's object is not changed, and two fits do not share thresholds."""
     scores, y = draw(600, seed=4)
     selectors = [
         sl.FixedSelector(family, index=1),
@@ -98,7 +98,7 @@ def test_a_family_meets_its_data_in_each_fit_anew(family):
         assert restored.predict_set(scores[:50]) == sets
 
 
-def test_a_family_that_was_calibrated_keeps_its_thresholds():
+def test_a_calibrated_family_keeps_its_thresholds():
     scores, y = draw(600, seed=5)
     family = sl.Conformal("aps", LEVELS).calibrate(scores[:300], y[:300])
     kept = list(family.thresholds)
@@ -111,8 +111,8 @@ def test_a_family_that_was_calibrated_keeps_its_thresholds():
     assert copy.deepcopy(family).sizes(scores).tolist() == family.sizes(scores).tolist()
 
 
-def test_what_is_chosen_among_conformal_sets_is_worth_it():
-    """The selector picks long sets where they help: better than the worst single level."""
+def test_choosing_among_conformal_sets_reduces_the_loss():
+    """The selector has a lower loss than each single accuracy."""
     scores, y = draw(3000, seed=6)
     family = sl.Conformal("aps", [0.6, 0.8, 0.95])
     model = sl.PlugInSelector(family, "linear", 0.05).fit(scores[:1500], y[:1500])
@@ -129,27 +129,27 @@ def test_what_is_chosen_among_conformal_sets_is_worth_it():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: sl.Conformal("lak"), "got 'lak'; did you mean 'lac'?"),
         (lambda: sl.Conformal("lac", [0.9, 0.8]), "must increase; got [0.9, 0.8]"),
         (lambda: sl.Conformal("lac", []), "must increase; got []"),
         (lambda: sl.Conformal("lac", [0.9, 1.0]), "each level of Conformal must lie strictly"),
-        (lambda: sl.DenisHebiri([2, 1]), "mean_sizes must increase, from 1 on; got [2, 1]"),
-        (lambda: sl.DenisHebiri([0.5, 2]), "from 1 on; got [0.5, 2]"),
-        (lambda: sl.DenisHebiri([]), "from 1 on; got []"),
+        (lambda: sl.DenisHebiri([2, 1]), "mean_sizes must increase and be at least 1; got [2, 1]"),
+        (lambda: sl.DenisHebiri([0.5, 2]), "and be at least 1; got [0.5, 2]"),
+        (lambda: sl.DenisHebiri([]), "and be at least 1; got []"),
         (lambda: sl.Conformal("lac").sizes(np.eye(3)), "has no thresholds yet; they come from"),
         (lambda: sl.DenisHebiri([2]).sizes(np.eye(3)), "DenisHebiri(...).calibrate(...)"),
         (lambda: sl.Conformal("lac", [0.9]).calibrate(np.eye(3), [0, 1, 2]), "9 are needed"),
     ],
 )
-def test_families_that_are_refused(make, said):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has words of its own)
+def test_invalid_families_raise(make, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (each has its own message)
         make()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_families_in_words():
+def test_the_repr_of_families():
     assert repr(sl.Conformal("lac", [0.5, 0.9])) == "Conformal('lac', [0.5, 0.9])"
     assert repr(sl.DenisHebiri([1, 2.5])) == "DenisHebiri([1.0, 2.5])"
 
@@ -158,7 +158,7 @@ def test_families_in_words():
 
 
 def brute_sizes(p: list[list[float]], mean_size: float) -> list[int]:
-    """The longest sets {p >= t, and the best label} with at most so many labels in all."""
+    """Return sizes of the largest sets {p >= t or best label} of at most this mean size."""
     budget = Fraction(str(mean_size)) * len(p)
     best = [1] * len(p)
     for t in sorted({v for row in p for v in row}):
@@ -180,7 +180,7 @@ def test_mean_sizes_by_brute_force(n, rows, seed, data):
 
 
 @pytest.mark.parametrize("rows", [10, 997])
-def test_without_ties_the_mean_size_is_met_to_one_label(rows):
+def test_without_ties_the_total_size_is_exact_to_one_label(rows):
     p = as_score_type(draw(rows, seed=7)[0], "proba")
     mean_sizes = [1.0, 1.1, 1.7, 2.3, 4.9, 8.0]
     sizes = sl.DenisHebiri(mean_sizes).calibrate(p).sizes(p)
@@ -188,7 +188,7 @@ def test_without_ties_the_mean_size_is_met_to_one_label(rows):
         assert total <= Fraction(str(mean_size)) * rows < total + 1
 
 
-def test_rows_that_are_all_alike_come_in_together():
+def test_labels_of_equal_probability_enter_together():
     p = np.tile([0.5, 0.25, 0.25, 0.0], (10, 1))
     family = sl.DenisHebiri([1.0, 2.9, 3.0, 4.0]).calibrate(p)
     assert family.sizes(p)[0].tolist() == [1, 1, 3, 4]
@@ -208,7 +208,7 @@ def test_new_rows_have_about_the_mean_size():
     p = as_score_type(draw(8000, seed=9)[0], "proba")
     family = sl.DenisHebiri([1.5, 3.0]).calibrate(p[:4000])
     assert family.sizes(p[4000:]).mean(axis=0) == pytest.approx([1.5, 3.0], rel=0.05)
-    # The same sets are asked of SplitConformal by mean_size.
+    # SplitConformal has sets of this mean size too.
     y = (np.log(p) + np.random.default_rng(0).gumbel(size=p.shape)).argmax(axis=1)
     model = sl.SplitConformal("lac", temperature=None).fit(p[:4000], y[:4000])
     assert model.predict_set(p[4000:], mean_size=3.0).mean_size == pytest.approx(3.0, rel=0.05)

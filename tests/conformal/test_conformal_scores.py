@@ -56,7 +56,7 @@ def test_formulas_by_brute_force(name, randomized, kind, scale, n, penalty, k_re
 @pytest.mark.parametrize("kind", ["proba", "log_proba"])
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_formulas_for_candidates(name, randomized, kind):
-    """The labels that a list leaves out are none of its probabilities."""
+    """Labels that are not candidates have no influence on the levels."""
     scores = as_score_type(draw(20, 12, seed=1)[0], kind)
     ranking = Ranking.from_candidates(**ragged(scores, depth=5), score_type=kind)
     got = make_score(name, 0.1, 2, randomized, seed=3).levels(ranking)
@@ -86,8 +86,8 @@ def test_levels_never_increase_along_the_ranking(name, randomized, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
-def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtype):
-    """Exactly the same bits, also where scores tie, and whatever the longest list is."""
+def test_levels_do_not_depend_on_the_batch(name, randomized, kind, dtype):
+    """Levels are equal to the last bit, also for tied scores and other numbers of candidates."""
     score = make_score(name, 0.05, 2, randomized)
 
     def dense(rows):
@@ -101,23 +101,23 @@ def test_a_row_has_the_same_levels_in_every_company(name, randomized, kind, dtyp
         [as_score_type(draw(15, 37)[0], kind), tied if kind == "proba" else tied - 2]
     )
     scores = scores.astype(dtype)
-    together = score.levels(dense(scores))
+    batch = score.levels(dense(scores))
     for i in range(len(scores)):
-        assert torch.equal(score.levels(dense(scores[i : i + 1]))[0], together[i])
+        assert torch.equal(score.levels(dense(scores[i : i + 1]))[0], batch[i])
     lists = ragged(scores, depth=20)
-    together = score.levels(listed_rows(lists))
+    batch = score.levels(listed_rows(lists))
     for i in range(len(scores)):
         one = lists | {name: lists[name][i : i + 1] for name in ("labels", "scores")}
         alone = score.levels(listed_rows(one))[0]
         listed = int((lists["labels"][i] >= 0).sum())
-        assert torch.equal(alone[:listed], together[i, :listed])
+        assert torch.equal(alone[:listed], batch[i, :listed])
 
 
 # The random number
 
 
 def python_hash(row: list[float], seed: int) -> float:
-    """splitmix64 over the bits of the eight best scores, in integers without bound."""
+    """Return splitmix64 of the bits of the eight best scores, in unbounded integers."""
     state, wrap = seed, (1 << 64) - 1
     for value in sorted(row, reverse=True)[:8]:
         bits = int(np.float32(value).view(np.int32)) & wrap
@@ -145,12 +145,12 @@ def test_random_numbers_are_uniform_and_depend_on_the_seed():
         assert kstest(u, "uniform").pvalue > 0.01
         assert len(np.unique(u)) == 20_000
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
-    # Neither do rows that are alike have numbers that are alike.
+    # Similar rows do not have similar numbers.
     near = Ranking.from_scores([[0.5 + i * 2**-20, 0.25] for i in range(5000)])
     assert kstest(row_noise(near, 0).numpy(), "uniform").pvalue > 0.01
 
 
-def test_random_numbers_belong_to_the_row():
+def test_random_numbers_depend_on_the_row_alone():
     scores, _ = draw(40, 12)
     expected = row_noise(Ranking.from_scores(scores), 7)
     order = np.random.default_rng(0).permutation(40)
@@ -162,29 +162,29 @@ def test_random_numbers_belong_to_the_row():
     for dtype in (np.float32, np.float64):
         assert torch.equal(row_noise(Ranking.from_scores(single.astype(dtype)), 7), expected)
     lists = ragged(scores, depth=6)
-    together = row_noise(Ranking.from_candidates(**lists), 7)
+    batch = row_noise(Ranking.from_candidates(**lists), 7)
     for i in range(40):
         one = lists | {name: lists[name][i : i + 1] for name in ("labels", "scores")}
-        assert torch.equal(row_noise(Ranking.from_candidates(**one), 7), together[i : i + 1])
+        assert torch.equal(row_noise(Ranking.from_candidates(**one), 7), batch[i : i + 1])
 
 
-def test_a_zero_has_no_sign():
+def test_the_sign_of_zero_does_not_matter():
     plus, minus = ([[1.0, zero, -1.0]] for zero in (0.0, -0.0))
     assert row_noise(Ranking.from_scores(plus), 0) == row_noise(Ranking.from_scores(minus), 0)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "message"),
     [
         ({"score": "lak"}, "got 'lak'; did you mean 'lac'?"),
         ({"score": sl.conformal.APS()}, "write ConformalPredictor(APS())"),
-        ({"score": "lac", "randomized": True}, "score = 'lac' has nothing to randomize"),
-        ({"score": "margin", "randomized": True}, "score = 'margin' has nothing to randomize"),
+        ({"score": "lac", "randomized": True}, "score = 'lac' cannot be randomized"),
+        ({"score": "margin", "randomized": True}, "score = 'margin' cannot be randomized"),
         ({"score": "raps", "penalty": -0.1}, "penalty must be finite and not negative; got -0.1"),
         ({"score": "raps", "k_reg": -1}, "k_reg must be an integer of at least 0; got -1"),
     ],
 )
-def test_scores_that_are_refused(parameters, said):
+def test_invalid_parameters_raise(parameters, message):
     scores, y = draw(50, 5)
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         sl.SplitConformal(**parameters).fit(scores, y)

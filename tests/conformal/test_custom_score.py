@@ -1,4 +1,4 @@
-"""A score and a calibrator that are defined outside of the package."""
+"""A score and a calibrator that are defined outside the package."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_accuracy_is_kept(score, accuracy):
 
 
 @pytest.mark.parametrize("score", SCORES_HERE, ids=str)
-def test_all_that_a_score_of_the_package_has(score, tmp_path):
+def test_a_custom_score_has_all_features(score, tmp_path):
     groups = np.where(DATA[:, 0] > 0, "left", "right")
     model = sl.ConformalPredictor(score).fit(DATA[:2000], Y[:2000], groups=groups[:2000])
     new, labels = DATA[2000:], Y[2000:]
@@ -107,14 +107,14 @@ def test_all_that_a_score_of_the_package_has(score, tmp_path):
     assert clone(model).fit(DATA[:2000], Y[:2000]).predict_set(new, accuracy=0.9) == sets
 
 
-def test_row_by_row_is_all_at_once():
+def test_sets_do_not_depend_on_the_batch():
     model = sl.ConformalPredictor(Entropic()).fit(DATA[:2000], Y[:2000])
     whole = model.predict_set(DATA[2000:2100], accuracy=0.8)
     for i in range(100):
         assert model.predict_set(DATA[2000 + i : 2001 + i], accuracy=0.8)[0] == whole[i]
 
 
-def test_what_a_score_must_do(tmp_path, registered):
+def test_invalid_scores_raise(tmp_path, registered):
     class Rising(ConformityScore):
         def levels(self, ranking, features=None):  # type: ignore[no-untyped-def]
             return -ranking.sorted_proba()
@@ -123,8 +123,8 @@ def test_what_a_score_must_do(tmp_path, registered):
         def levels(self, ranking, features=None):  # type: ignore[no-untyped-def]
             return ranking.sorted_proba()[:, :2]
 
-    for score, said in ((Rising(), "levels that increase along a row"), (Short(), "shape (")):
-        with pytest.raises(ValueError, match=re.escape(said)):
+    for score, message in ((Rising(), "levels that increase along a row"), (Short(), "shape (")):
+        with pytest.raises(ValueError, match=re.escape(message)):
             sl.ConformalPredictor(score, temperature=None).fit(DATA[:100], Y[:100])
     model = sl.ConformalPredictor(Entropic(0.2)).fit(DATA[:500], Y[:500])
     with pytest.raises(ValueError, match=r"Entropic cannot be saved: .* register it with"):
@@ -138,7 +138,7 @@ def test_what_a_score_must_do(tmp_path, registered):
 
 
 @pytest.mark.parametrize("score", [Entropic(0.2), Learned()], ids=str)
-def test_a_registered_score_can_be_saved_and_named(tmp_path, registered, score):
+def test_a_registered_score_can_be_saved_and_used_by_name(tmp_path, registered, score):
     register_score(type(score))
     model = sl.ConformalPredictor(score).fit(DATA[:1000], Y[:1000])
     again = sl.load(model.save(tmp_path / "model"))
@@ -162,7 +162,7 @@ def test_a_registered_score_can_be_saved_and_named(tmp_path, registered, score):
 
 
 class Cautious(Calibrator):
-    """One rank lower than the exact one."""
+    """A calibrator that uses one rank less than the exact one."""
 
     name = "cautious"
 
@@ -172,7 +172,15 @@ class Cautious(Calibrator):
         return Thresholds(value, self.guarantee(accuracy, delta).with_note("cautiously"))
 
 
-def test_a_calibrator_of_ones_own(tmp_path, registered):
+def test_thresholds_must_be_exact():
+    guarantee = sl.Guarantee("none")
+    with pytest.raises(ValueError, match=r"thresholds must be float64; got torch\.float32"):
+        Thresholds(torch.tensor(0.1), guarantee)
+    with pytest.raises(ValueError, match="per must be one of 'set', 'class', 'group'; got 'row'"):
+        Thresholds(torch.zeros(3, dtype=torch.float64), guarantee, "row")  # type: ignore[arg-type]
+
+
+def test_a_custom_calibrator(tmp_path, registered):
     scores = as_score_type(DATA, "proba")
     plain = sl.SplitConformal("aps", temperature=None).fit(scores[:500], Y[:500])
     model = sl.ConformalPredictor(sl.conformal.APS(), Cautious(), temperature=None)
@@ -185,3 +193,10 @@ def test_a_calibrator_of_ones_own(tmp_path, registered):
     register_calibrator(Cautious)
     again = sl.load(model.save(tmp_path / "model"))
     assert again.predict_set(scores[500:], accuracy=0.9) == sets
+    # A registered calibrator has a name for `by`, in predictions and as a parameter that is saved.
+    assert plain.predict_set(scores[500:], accuracy=0.9, by="cautious") == sets
+    named = sl.SplitConformal("aps", temperature=None, by="cautious").fit(scores[:500], Y[:500])
+    named = sl.load(named.save(tmp_path / "named"))
+    assert named.predict_set(scores[500:], accuracy=0.9) == sets
+    marginal = named.predict_set(scores[500:], accuracy=0.9, by="marginal")
+    assert marginal == plain.predict_set(scores[500:], accuracy=0.9)

@@ -1,4 +1,4 @@
-"""Slopes against the argmin for every lambda, in exact fractions."""
+"""Slopes, compared with the argmin for every cost weight in exact fractions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shortlist.conformal.envelope import _min_max, _pooled, slopes
+from shortlist.conformal.envelope import _slopes_by_pairs, _slopes_by_pooling, slopes
 
 sixteenths = st.integers(0, 8).map(lambda n: n / 16)
 prices = st.integers(0, 3).map(float)
 
 
 def choice(gains: list[float], costs: list[float], weight: Fraction) -> int:
-    """argmin_k of miss_k + lambda cost_k, among ties the largest."""
+    """Return argmin_k of miss_k + cost_weight * cost_k, the largest one among ties."""
     best, at, total, cost = None, 0, Fraction(0), Fraction(0)
     for k, (gain, price) in enumerate(zip(gains, costs, strict=True)):
         total, cost = total + Fraction(gain), cost + Fraction(price)
@@ -40,13 +40,13 @@ rows_of_gains = st.integers(1, 6).flatmap(
 @example(([[0.5, 0.0, 0.0]], [1.0, 1.0, 0.0]), 0)
 @settings(max_examples=300, deadline=None)
 def test_the_choice_by_brute_force(problem, weight):
-    """`slope >= lambda` for the members up to the chosen one, ties to the larger, zero prices."""
+    """Slopes reach the cost weight exactly up to the chosen member, with ties and zero prices."""
     gains, costs = problem
-    # A lambda between the values that slopes of sixteenths over small prices can have, or one.
+    # The cost weight is a possible slope of these problems, or lies between two of them.
     for exact in (Fraction(weight, 16), Fraction(weight, 16) + Fraction(1, 997)):
-        found = slopes(torch.tensor(gains), torch.tensor(costs))
-        assert found.dtype == torch.float64
-        for row, gain in zip(found, gains, strict=True):
+        result = slopes(torch.tensor(gains), torch.tensor(costs))
+        assert result.dtype == torch.float64
+        for row, gain in zip(result, gains, strict=True):
             chosen = int((row[1:] >= float(exact)).sum())
             assert chosen == choice(gain, costs, exact)
 
@@ -55,9 +55,9 @@ def test_the_choice_by_brute_force(problem, weight):
 @settings(max_examples=100, deadline=None)
 def test_slopes_never_increase(problem):
     gains, costs = problem
-    found = slopes(torch.tensor(gains), torch.tensor(costs))
-    assert bool((found[:, 1:] <= found[:, :-1]).all())
-    assert not bool(found.isnan().any())
+    result = slopes(torch.tensor(gains), torch.tensor(costs))
+    assert bool((result[:, 1:] <= result[:, :-1]).all())
+    assert not bool(result.isnan().any())
 
 
 @given(st.integers(1, 40), st.integers(2, 60), st.integers(0, 1000))
@@ -66,10 +66,10 @@ def test_slopes_of_any_numbers_never_increase(rows, members, seed):
     generator = torch.Generator().manual_seed(seed)
     gains = torch.rand((rows, members), generator=generator, dtype=torch.float64) ** 6
     costs = torch.rand((rows, members), generator=generator, dtype=torch.float64)
-    found = slopes(gains, costs)
-    assert bool((found[:, 1:] <= found[:, :-1]).all())
-    # The envelope lies on or above every member, and meets the last one.
-    height = (found[:, 1:] * costs[:, 1:]).cumsum(dim=1)
+    result = slopes(gains, costs)
+    assert bool((result[:, 1:] <= result[:, :-1]).all())
+    # The envelope is on or above every member, and meets the last one.
+    height = (result[:, 1:] * costs[:, 1:]).cumsum(dim=1)
     reached = gains[:, 1:].cumsum(dim=1)
     assert bool((height >= reached * (1 - 1e-9)).all())
     torch.testing.assert_close(height[:, -1], reached[:, -1])
@@ -77,19 +77,23 @@ def test_slopes_of_any_numbers_never_increase(rows, members, seed):
 
 @given(rows_of_gains)
 @settings(max_examples=100, deadline=None)
-def test_the_formula_for_a_gpu_gives_the_same_slopes(problem):
+def test_both_algorithms_give_the_same_slopes(problem):
     gains = torch.tensor(problem[0], dtype=torch.float64)
     costs = torch.tensor(problem[1], dtype=torch.float64).expand_as(gains)
-    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        _slopes_by_pairs(gains, costs), _slopes_by_pooling(gains, costs), rtol=1e-12, atol=0
+    )
 
 
 @given(st.integers(1, 40), st.integers(2, 60), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_so_it_does_for_any_numbers(rows, members, seed):
+def test_both_algorithms_agree_on_random_numbers(rows, members, seed):
     generator = torch.Generator().manual_seed(seed)
     gains = torch.rand((rows, members), generator=generator, dtype=torch.float64) ** 20
     costs = torch.rand((rows, members), generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(_min_max(gains, costs), _pooled(gains, costs), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        _slopes_by_pairs(gains, costs), _slopes_by_pooling(gains, costs), rtol=1e-12, atol=0
+    )
 
 
 def test_prices_by_row():
@@ -100,25 +104,25 @@ def test_prices_by_row():
     assert slopes(gains, costs).tolist() == alone
 
 
-def test_a_member_that_costs_nothing_more_is_taken_with_the_one_before():
+def test_a_member_without_additional_cost_is_chosen_with_the_one_before():
     gains = torch.tensor([[0.5, 0.25, 0.25, 0.0]])
     assert slopes(gains, torch.tensor([1.0, 1.0, 0.0, 0.0])).tolist() == [[0.5, 0.5, 0.5, 0.5]]
     free = slopes(gains, torch.zeros(4))
     assert free.tolist() == [[torch.inf] * 4]
 
 
-@pytest.mark.parametrize("dented", [False, True])
-def test_tiny_probabilities_stay_in_order(dented):
+@pytest.mark.parametrize("not_concave", [False, True])
+def test_tiny_probabilities_stay_in_order(not_concave):
     tail = [1e-28, 1e-30, 1e-32, 1e-34]
     gains = [0.5, 0.25, 0.125, *tail]
-    if dented:  # one row that needs pooling: the first two of the rest
+    if not_concave:  # The second and third member need pooling.
         gains[1:3] = gains[2], gains[1]
-    found = slopes(torch.tensor([gains], dtype=torch.float64), torch.ones(7))[0].tolist()
-    assert found[3:] == tail
-    assert found[1:3] == ([0.1875, 0.1875] if dented else [0.25, 0.125])
+    result = slopes(torch.tensor([gains], dtype=torch.float64), torch.ones(7))[0].tolist()
+    assert result[3:] == tail
+    assert result[1:3] == ([0.1875, 0.1875] if not_concave else [0.25, 0.125])
     pooled = [0.5, 0.25, 1e-32, 3e-32]
-    found = slopes(torch.tensor([pooled], dtype=torch.float64), torch.ones(4))[0].tolist()
-    assert found[2:] == pytest.approx([2e-32, 2e-32])
+    result = slopes(torch.tensor([pooled], dtype=torch.float64), torch.ones(4))[0].tolist()
+    assert result[2:] == pytest.approx([2e-32, 2e-32])
 
 
 def test_one_member():

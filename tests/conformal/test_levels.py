@@ -1,4 +1,4 @@
-"""Levels: the set at a threshold, and the threshold of a label, say the same."""
+"""Levels: a label is in the set at a threshold if and only if its level reaches it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ eighths = st.integers(-2, 6).map(lambda n: n / 8)
 
 @st.composite
 def levels(draw: st.DrawFn) -> Levels:
-    """Any levels, many of them tied, with one list of sizes or one for each row."""
+    """Draw levels with many ties, and sizes for all rows or for each row."""
     rows, members = draw(st.integers(1, 5)), draw(st.integers(1, 6))
     value = eighths | st.just(math.inf) | st.just(0.1)
     values = [
@@ -39,7 +39,7 @@ def sizes_of(given_: Levels, row: int) -> list[int]:
 
 
 def brute_size(given_: Levels, row: int, q: float) -> int:
-    """The largest set whose level is at least q."""
+    """Return the size of the largest set whose level is at least q."""
     held = [
         s for v, s in zip(given_.values[row].tolist(), sizes_of(given_, row), strict=True) if v >= q
     ]
@@ -47,7 +47,7 @@ def brute_size(given_: Levels, row: int, q: float) -> int:
 
 
 def brute_level(given_: Levels, row: int, rank: float) -> float:
-    """The highest level of a set that holds the rank."""
+    """Return the highest level of a set that contains the rank."""
     held = [
         v
         for v, s in zip(given_.values[row].tolist(), sizes_of(given_, row), strict=True)
@@ -75,9 +75,9 @@ def test_sizes_at_thresholds(given_, thresholds):
 @settings(max_examples=150, deadline=None)
 def test_levels_of_ranks(given_, ranks):
     rows = len(given_.values)
-    asked = torch.tensor(ranks[:rows], dtype=torch.float64)
+    request = torch.tensor(ranks[:rows], dtype=torch.float64)
     own = [brute_level(given_, i, rank) for i, rank in enumerate(ranks[:rows])]
-    assert given_.of_rank(asked).tolist() == own
+    assert given_.of_rank(request).tolist() == own
     by_rank = given_.by_rank(DEPTH + 2)
     for rank in range(DEPTH + 2):
         expected = [brute_level(given_, i, rank) for i in range(rows)]
@@ -96,7 +96,7 @@ def test_a_label_is_in_the_set_if_its_level_reaches_the_threshold(given_, q):
 
 @given(levels(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_sets_no_longer_than_their_lists(given_, data):
+def test_sets_are_limited_to_the_candidates(given_, data):
     rows = len(given_.values)
     listed = data.draw(st.lists(st.integers(0, DEPTH), min_size=rows, max_size=rows))
     cut = given_.within(torch.tensor(listed, dtype=torch.int32))
@@ -116,7 +116,7 @@ def test_sets_no_longer_than_their_lists(given_, data):
     ]
 
 
-def test_a_list_that_is_long_enough_costs_nothing():
+def test_levels_are_not_copied_if_there_are_enough_candidates():
     given_ = Levels(torch.tensor([[0.5, 0.25]]), torch.tensor([1, 3]))
     assert given_.within(torch.tensor([3])) is given_
 
@@ -135,7 +135,7 @@ def test_sets_that_are_never_empty(given_):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_threshold_is_compared_with_all_its_digits(dtype):
+def test_thresholds_are_compared_in_float64(dtype):
     given_ = Levels(torch.tensor([[0.75, 0.1]], dtype=dtype), torch.tensor([1, 2]))
     above = torch.tensor(0.75 + 2**-40, dtype=torch.float64)
     assert given_.sizes_at(above).tolist() == [0]

@@ -1,4 +1,4 @@
-"""Sets at several accuracies at once, and levels that are not sorted."""
+"""Sets at several accuracies in one call, and levels that are not sorted."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_several_accuracies_at_once_are_one_after_the_other(name) -> None:
+def test_predict_sets_equals_single_calls(name) -> None:
     model = MODELS[name].fit(KNOWN.posterior, KNOWN.y)
-    found = model.predict_sets(NEW.posterior, accuracies=ACCURACIES)
-    for accuracy, sets in zip(ACCURACIES, found, strict=True):
-        assert copy.deepcopy(sets)[3:5] == sets[3:5]  # before and after it is cut
+    result = model.predict_sets(NEW.posterior, accuracies=ACCURACIES)
+    for accuracy, sets in zip(ACCURACIES, result, strict=True):
+        assert copy.deepcopy(sets)[3:5] == sets[3:5]  # The labels are computed at first use.
         one = model.predict_set(NEW.posterior, accuracy=accuracy)
         assert sets == one
         assert str(sets.guarantee) == str(one.guarantee)
@@ -53,12 +53,12 @@ def test_by_class_and_by_group() -> None:
     new = np.where(NEW.x[:, 0] > 0, "left", "right")
     model = sl.SplitConformal("lac").fit(KNOWN.posterior, KNOWN.y, groups=groups)
     for how in ({"by": "class"}, {"by": "group", "groups": new}):
-        found = model.predict_sets(NEW.posterior, accuracies=[0.8, 0.6], **how)
-        for accuracy, sets in zip([0.8, 0.6], found, strict=True):
+        result = model.predict_sets(NEW.posterior, accuracies=[0.8, 0.6], **how)
+        for accuracy, sets in zip([0.8, 0.6], result, strict=True):
             assert sets == model.predict_set(NEW.posterior, accuracy=accuracy, **how)
 
 
-def test_one_that_takes_every_label_among_others() -> None:
+def test_a_set_of_all_classes_among_others() -> None:
     model = sl.SplitConformal("lac", temperature=None, on_unreachable="all")
     model.fit(KNOWN.posterior[:30], KNOWN.y[:30])
     few, every = model.predict_sets(NEW.posterior, accuracies=[0.8, 0.999])
@@ -66,7 +66,7 @@ def test_one_that_takes_every_label_among_others() -> None:
     assert few == model.predict_set(NEW.posterior, accuracy=0.8)
 
 
-def test_accuracies_are_a_list() -> None:
+def test_accuracies_must_be_a_list() -> None:
     model = MODELS["lac"].fit(KNOWN.posterior, KNOWN.y)
     with pytest.raises(ValueError, match=r"accuracies must be a list of numbers; got 0\.9"):
         model.predict_sets(NEW.posterior, accuracies=0.9)
@@ -75,7 +75,7 @@ def test_accuracies_are_a_list() -> None:
 @pytest.mark.parametrize("allow_empty", [False, True])
 @pytest.mark.parametrize("kind", ["proba", "logits"])
 def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None:
-    """Of lists of all candidates levels are sorted; of dense scores they are not."""
+    """Levels of candidates are sorted, those of dense scores are not."""
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 6, (400, 9)).astype(np.float32)  # with ties
     scores[:, 0] += 1
@@ -88,13 +88,13 @@ def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None
     labels = sort_labels(torch.from_numpy(scores), 9).numpy()
     lists = Ranking.from_candidates(labels, np.take_along_axis(scores, labels, 1), 9)
     dense = clone(model).fit(scores, y).calibrate(scores[:200], y[:200])
-    found = {a: dense.predict_set(scores[200:], accuracy=a) for a in (0.1, 0.3, 0.6, 0.9)}
+    result = {a: dense.predict_set(scores[200:], accuracy=a) for a in (0.1, 0.3, 0.6, 0.9)}
     levels = np.sort(dense._calibration.levels)
     p_dense = dense.p_values(scores[200:])
     curve = dense.frontier(scores[200:], y[200:])
     model.fit(lists, y).calibrate(lists[:200], y[:200])
     np.testing.assert_allclose(np.sort(model._calibration.levels), levels, rtol=1e-6)
-    for accuracy, sets in found.items():
+    for accuracy, sets in result.items():
         assert model.predict_set(lists[200:], accuracy=accuracy).labels() == sets.labels()
     np.testing.assert_allclose(model.p_values(lists[200:]), p_dense)
     other = model.frontier(lists[200:], y[200:])
@@ -107,10 +107,10 @@ def test_unsorted_levels_give_the_sets_of_sorted_ones(allow_empty, kind) -> None
     st.integers(0, 1000),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
-def test_what_is_high_enough_comes_in_the_order_of_the_ranking(rows, n, dtype, seed) -> None:
+def test_labels_above_a_threshold_are_in_the_order_of_the_ranking(rows, n, dtype, seed) -> None:
     rng = np.random.default_rng(seed)
     scores = torch.from_numpy(rng.integers(-3, 3, (rows, n))).to(getattr(torch, dtype))
-    scores = scores * [0.1, -0.0][seed % 2]  # zeros of both signs tie too
+    scores = scores * [0.1, -0.0][seed % 2]  # Zeros of both signs tie too.
     values = torch.from_numpy(rng.random((rows, n))).to(scores.dtype)
     inside = values >= 0.5
     row, column = labels_at_least(values, torch.full((rows, 1), 0.5, dtype=scores.dtype), scores)
@@ -131,7 +131,7 @@ def test_what_is_high_enough_comes_in_the_order_of_the_ranking(rows, n, dtype, s
 def test_scores_of_labels_are_those_of_sorted_rows(
     name, randomized, kind, scale, dtype, always, n, seed
 ) -> None:
-    """To the last bit: what calibrates is what is compared with it."""
+    """Levels for calibration and for prediction are equal to the last bit."""
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 9, (30, n)) * rng.choice([1.0, 0.3, 1e-9], (30, 1))  # with ties
     if kind == "proba":
@@ -146,10 +146,12 @@ def test_scores_of_labels_are_those_of_sorted_rows(
     own = levels.of_labels(ranking, index)
     torch.testing.assert_close(own, plain.of_labels(ranking, index).double(), rtol=0, atol=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_unsorted, "LEAST_DEPTH", 2)
+        patch.setattr(_unsorted, "MIN_DEPTH", 2)
         thresholds = [own, own.sort().values, torch.full((30,), float(own[own < np.inf].amin()))]
         labels, longest, lengths = levels.sets_at(ranking, thresholds)
-        assert (levels.ranking.rank_of(index) < lengths[0]).all()  # each set holds its own label
+        assert (
+            levels.ranking.rank_of(index) < lengths[0]
+        ).all()  # Each set contains its own label.
         ranked = Ranking.from_scores(scores.astype(dtype))
         for at, sizes in zip(thresholds, lengths, strict=True):
             torch.testing.assert_close(sizes, plain.sizes_at(at))
@@ -175,7 +177,7 @@ def test_values_are_sorted_as_by_torch(dtype, shape) -> None:
     assert torch.equal(x, before)
 
 
-def test_enough_rows_choose_by_size_and_the_others_certify(monkeypatch) -> None:
+def test_some_rows_choose_by_mean_size_and_the_others_certify(monkeypatch) -> None:
     monkeypatch.setattr(_conformal, "CHOOSING_VALUES", 7 * 10)
     draws = sl.datasets.gaussian(5000, 0.25, n_classes=7, dimension=5, seed=3)
     model = sl.SplitConformal("lac", temperature=None).fit(draws.posterior, draws.y)
@@ -188,6 +190,6 @@ def test_enough_rows_choose_by_size_and_the_others_certify(monkeypatch) -> None:
 def test_of_a_classifier() -> None:
     for method in (sl.SplitConformal("lac"), sl.CardinalityPath(inputs="scores", max_epochs=1)):
         clf = sl.ShortlistClassifier(method=method).fit(KNOWN.x, KNOWN.y)
-        found = clf.predict_sets(NEW.x, accuracies=[0.3, 0.5])
+        result = clf.predict_sets(NEW.x, accuracies=[0.3, 0.5])
         expected = [clf.predict_set(NEW.x, accuracy=a) for a in (0.3, 0.5)]
-        assert found == expected
+        assert result == expected

@@ -1,4 +1,4 @@
-"""Labels of classes that no set can contain: what is answered is kept, over all calibrations."""
+"""Labels of unknown classes: the accuracy holds on average over calibrations not refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = 99
 
 
 def answered(model, accuracy, rows, share, repeats, **how):  # type: ignore[no-untyped-def]
-    """Return the accuracies of the calibrations that answer, and how many do."""
+    """Return the accuracies of the calibrations that are not refused, and their number."""
     rng, kept = np.random.default_rng(1), []
     for _ in range(repeats):
         at = rng.permutation(len(Y))[: rows + 2000]
@@ -37,7 +37,7 @@ def answered(model, accuracy, rows, share, repeats, **how):  # type: ignore[no-u
 
 @pytest.mark.parametrize("how", [{}, {"delta": 0.1}], ids=["marginal", "delta"])
 def test_the_set_of_all_classes_does_not_contain_unknown_ones(how):
-    """Every label is no answer to a label of an unknown class."""
+    """The set of all classes misses a label of an unknown class."""
     model = sl.SplitConformal("lac", temperature=None, on_unreachable="all")
     model.fit(P[:50], Y[:50])
     kept = answered(model, 0.95, 500, 0.1, 40, **how)
@@ -64,7 +64,7 @@ def test_unlisted_labels_of_known_classes_are_in_the_set_of_all_classes():
 
 
 def test_a_group_without_unknown_labels_is_tested_too():
-    """Unknown labels elsewhere tell that they can occur in every group."""
+    """Unknown labels in one group show that they can occur in every group."""
     rng, kept = np.random.default_rng(2), []
     model = sl.SplitConformal("lac", temperature=None).fit(P[:50], Y[:50])
     for _ in range(300):
@@ -83,8 +83,8 @@ def test_a_group_without_unknown_labels_is_tested_too():
         assert np.mean(kept) >= 0.7 - 3 * np.std(kept) / math.sqrt(len(kept))
 
 
-def test_classes_with_one_row_tell_that_there_are_others():
-    """Few rows of many classes: a lucky calibration without unknown labels is no evidence."""
+def test_classes_with_one_row_are_evidence_of_unknown_classes():
+    """Without unknown labels among few calibration rows, there may still be unknown classes."""
     rng, kept = np.random.default_rng(3), []
     weights = 1 / np.arange(1, 2001) ** 2
     weights /= weights.sum()
@@ -109,7 +109,7 @@ def test_classes_with_one_row_tell_that_there_are_others():
 @pytest.mark.parametrize("name", ["lac", "aps", "raps", "margin", "topk"])
 @pytest.mark.parametrize("world", range(6))
 def test_a_classifier_keeps_the_accuracy_row_by_row(name, world):
-    """A matrix product rounds differently for one row: 43% were kept of 70%."""
+    """A matrix product rounds differently for one row, which once kept 43% instead of 70%."""
     rng, distinct = np.random.default_rng(world), 1 + world % 2
     base = rng.normal(size=(distinct, 200)).astype(np.float32)
     p = rng.dirichlet(np.ones(5), size=distinct)

@@ -1,7 +1,7 @@
-"""The same row has the same set, however it comes: batch, type, memory order, threads, file, graph.
+"""Sets do not depend on the batch, type, memory order, threads, file or graph of a row.
 
-In worlds of few distinct rows the right labels of many calibration rows have the threshold's very
-level, so that a last digit computed otherwise would take the label out of every such row's set.
+With few distinct rows, the true labels of many calibration rows have exactly the level of the
+threshold, so that an error in the last digit would remove the label from all of their sets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEARNED: dict[str, Callable[[], sl.SetPredictor]] = {
 def ways(
     model: sl.SetPredictor, scores: NDArray, features: NDArray | None, accuracy: float
 ) -> dict[str, Labels]:
-    """The sets of the distinct rows, which come in many ways."""
+    """Return the sets of the distinct rows, predicted in many ways."""
     kinds = np.arange(len(scores))
     many = np.tile(kinds, 70)
 
@@ -51,7 +51,7 @@ def ways(
 
     x = np.zeros((len(scores), 1)) if features is None else features
     single, x32 = scores.astype(np.float32), x.astype(np.float32)
-    found = {
+    result = {
         "float64": sets(scores[many], x[many]),
         "float32": sets(single[many], x32[many]),
         "one by one": [sets(single[[k]], x32[[k]])[0] for k in kinds],
@@ -65,22 +65,22 @@ def ways(
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1 if threads > 1 else 2)
-        found["threads"] = sets(single[many], x32[many])
+        result["threads"] = sets(single[many], x32[many])
     finally:
         torch.set_num_threads(threads)
-    return found
+    return result
 
 
-def check_alike(found: dict[str, Labels]) -> Labels:
-    first = next(iter(found.values()))
-    assert {name: labels for name, labels in found.items() if labels != first} == {}
+def check_alike(result: dict[str, Labels]) -> Labels:
+    first = next(iter(result.values()))
+    assert {name: labels for name, labels in result.items() if labels != first} == {}
     return first
 
 
 @pytest.mark.parametrize("name", CONFORMAL)
 @given(seed=st.integers(0, 10_000), logits=st.booleans())
 @settings(max_examples=8, deadline=None)
-def test_sets_do_not_depend_on_how_a_row_comes(name: str, seed: int, logits: bool) -> None:
+def test_sets_do_not_depend_on_how_rows_are_given(name: str, seed: int, logits: bool) -> None:
     world = World.of(seed)
     scores = world.logits if logits else world.proba
     kinds, y = world.draw(300, seed)
@@ -91,8 +91,8 @@ def test_sets_do_not_depend_on_how_a_row_comes(name: str, seed: int, logits: boo
 
 @pytest.mark.filterwarnings("ignore:.*are among those that fit learned from")
 @pytest.mark.parametrize("name", LEARNED)
-def test_the_accuracy_is_kept_however_a_row_comes(name: str, tmp_path: Path) -> None:
-    """With learned stages, whose networks round otherwise in every batch."""
+def test_the_accuracy_is_kept_however_rows_are_given(name: str, tmp_path: Path) -> None:
+    """The networks of learned stages round differently in every batch."""
     for seed in range(2):
         world = World.of(seed)
         kinds, y = world.draw(800, seed)
@@ -107,17 +107,17 @@ def test_the_accuracy_is_kept_however_a_row_comes(name: str, tmp_path: Path) -> 
                 model.save(tmp_path / f"{seed}")
                 again = sl.load(tmp_path / f"{seed}")
             for accuracy in ACCURACIES:
-                found = ways(model, world.logits, world.features, accuracy)
+                result = ways(model, world.logits, world.features, accuracy)
                 if repetition == 0:
-                    found |= {
+                    result |= {
                         f"{way}, loaded": labels
                         for way, labels in ways(
                             again, world.logits, world.features, accuracy
                         ).items()
                     }
-                kept[accuracy].append(world.accuracy(check_alike(found)))
+                kept[accuracy].append(world.accuracy(check_alike(result)))
         for accuracy, values in kept.items():
-            # Six calibrations of 99 rows: the mean has a deviation of 0.02 at most.
+            # Six calibrations of 99 rows: the standard deviation of the mean is at most 0.02.
             assert np.mean(values) > accuracy - 0.05
 
 
@@ -166,14 +166,14 @@ def test_half_precision_rows_are_rounded_as_the_calibration_rows_were() -> None:
     for accuracy in ACCURACIES:
         expected = model.predict_set(half, accuracy=accuracy).labels()
         for dtype in (np.float32, np.float64):
-            found = model.predict_set(world.logits.astype(dtype), accuracy=accuracy)
-            assert found.labels() == expected
+            result = model.predict_set(world.logits.astype(dtype), accuracy=accuracy)
+            assert result.labels() == expected
     model.fit(world.logits[kinds], y)
     with pytest.warns(UserWarning, match="had float32 scores, but these are float16"):
         model.predict_set(half, accuracy=0.8)
 
 
-def test_a_ranking_by_networks_knows_the_last_rank_that_a_label_may_have() -> None:
+def test_a_ranking_with_rounding_has_a_last_rank_for_each_label() -> None:
     ranking = sl.Ranking.from_scores(torch.tensor([[1.0, 1.0005, 0.9995, 0.5]] * 4))
     index = torch.arange(4)
     assert ranking.last_rank_of(index).tolist() == [1, 0, 2, 3]

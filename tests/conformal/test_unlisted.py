@@ -1,7 +1,7 @@
-"""Labels that no set can contain: outside a list of candidates, or of a class never learned.
+"""Labels that no set can contain: not among the candidates, or of an unknown class.
 
-They are misses, of calibration rows as of new ones, and an accuracy that they put out of reach is
-refused: not only on average over all calibrations, but over those that are answered.
+They are misses, in the calibration and for new rows. An accuracy that cannot be reached is refused,
+so that the accuracy also holds on average over the calibrations that are not refused.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ LISTED = (0.8, 0.85, 0.899, 0.905, 0.92, 0.94, 0.97, 0.995)
 
 
 def exact(rows: int, listed: float, accuracy: float) -> tuple[float, float, float]:
-    """How often an accuracy is answered; over those answers, the mean accuracy; and how often it
-    is answered although it is not kept given the number of unlisted labels. By summation."""
+    """Return three exact numbers, by summation over the number of unlisted labels.
+
+    These are the probability that the accuracy is not refused; the mean accuracy in these cases;
+    and the probability that it is not refused and the accuracy given that number is too low.
+    """
     chances = binom.pmf(np.arange(rows + 1), rows, 1 - listed)
     ranks = np.array([listed_rank(rows, lost, accuracy) for lost in range(rows + 1)])
     lost = np.arange(rows + 1)
@@ -49,18 +52,18 @@ def exact(rows: int, listed: float, accuracy: float) -> tuple[float, float, floa
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("accuracy", [0.8, 0.9, 0.91])
-def test_an_accuracy_is_kept_over_the_calibrations_that_answer(rows: int, accuracy: float) -> None:
+def test_the_accuracy_is_kept_over_calibrations_not_refused(rows: int, accuracy: float) -> None:
     for listed in LISTED:
         answered, mean, short = exact(rows, listed, accuracy)
         if listed < accuracy:
             assert answered <= LISTING_ERROR
-        # The two parts of the theorem.
+        # Both parts of the statement in docs/guarantees.md.
         assert short <= LISTING_ERROR or mean >= accuracy - RARE
         if answered > 2 * LISTING_ERROR:
             assert mean >= accuracy - RARE
 
 
-def test_where_nothing_can_be_refused_the_rank_is_exact() -> None:
+def test_the_rank_is_exact_if_refusals_are_rare() -> None:
     assert listed_rank(1000, 5, 0.9) == quantile_rank(1000, 0.9)
     assert exact(1000, 0.995, 0.9)[1] == pytest.approx(0.9, abs=2e-3)
     assert exact(1000, 0.995, 0.9)[0] == pytest.approx(1.0)
@@ -74,7 +77,7 @@ def test_the_rank_is_monotone_and_never_above_the_exact_one(
     lost = min(lost, rows)
     rank = listed_rank(rows, lost, accuracy)
     assert rank == 0 or lost < rank <= quantile_rank(rows, accuracy)
-    if lost < rows and rank:  # with one unlisted label less, more is known
+    if lost < rows and rank:  # One unlisted label less is never refused either.
         assert listed_rank(rows, max(lost - 1, 0), accuracy) > 0
     bound = Fraction(accuracy_bound(rows - lost, rows, LISTING_ERROR)) if lost < rows else 0
     if bound <= Fraction(repr(accuracy)):
@@ -82,7 +85,7 @@ def test_the_rank_is_monotone_and_never_above_the_exact_one(
 
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.99])
-def test_the_fewest_rows_of_lists(accuracy: float) -> None:
+def test_the_min_calibration_size_of_candidates(accuracy: float) -> None:
     rows = min_calibration_size(accuracy, exhaustive=False)
     assert listed_rank(rows, 0, accuracy) > 0
     assert not any(listed_rank(fewer, 0, accuracy) for fewer in range(1, rows))
@@ -92,7 +95,7 @@ def test_the_fewest_rows_of_lists(accuracy: float) -> None:
 
 
 def lists(rows: int, listed: float, seed: int) -> tuple[sl.Ranking, np.ndarray]:
-    """Lists of five candidates that contain their label in a share `listed` of the rows."""
+    """Draw rows of five candidates, of which a share `listed` contains the label."""
     rng = np.random.default_rng(seed)
     labels = np.argsort(rng.random((rows, 20)), axis=1)[:, :6]
     scores = -np.sort(-rng.dirichlet(np.ones(6), size=rows), axis=1)[:, :5]
@@ -102,8 +105,8 @@ def lists(rows: int, listed: float, seed: int) -> tuple[sl.Ranking, np.ndarray]:
     ]
 
 
-def test_candidates_answer_no_more_than_they_can_keep() -> None:
-    """89.9% of the lists have their label, and 91% are asked for: 200 calibrations."""
+def test_unreachable_accuracies_of_candidates_are_refused() -> None:
+    """89.9% of the rows contain their label, and an accuracy of 91% is requested 200 times."""
     answers = 0
     model = sl.SplitConformal("lac", temperature=None).fit(*lists(300, 0.899, 0))
     for seed in range(200):
@@ -111,10 +114,10 @@ def test_candidates_answer_no_more_than_they_can_keep() -> None:
         with contextlib.suppress(UnreachableError):
             model.predict_set(lists(2, 0.899, 0)[0], accuracy=0.91)
             answers += 1
-    assert answers <= 200 * LISTING_ERROR + 8  # two and a half deviations above
+    assert answers <= 200 * LISTING_ERROR + 8  # 2.5 standard deviations above the mean.
 
 
-def test_the_guarantee_of_lists_says_that_it_was_tested() -> None:
+def test_the_guarantee_of_candidates_states_the_test() -> None:
     ranking, y = lists(400, 0.99, 3)
     model = sl.SplitConformal("lac", temperature=None).fit(ranking, y)
     tested = "; a test with confidence 0.95 showed that this accuracy can be reached"
@@ -124,7 +127,7 @@ def test_the_guarantee_of_lists_says_that_it_was_tested() -> None:
     assert tested not in str(model.predict_set(ranking, accuracy=0.8).guarantee)
 
 
-def test_every_label_is_a_guarantee_without_a_test() -> None:
+def test_with_all_classes_no_test_is_needed() -> None:
     """With on_unreachable="all" the accuracy is exact over all calibrations."""
     kept = []
     model = sl.SplitConformal("lac", temperature=None, on_unreachable="all", allow_empty=True)
@@ -137,11 +140,11 @@ def test_every_label_is_a_guarantee_without_a_test() -> None:
     assert np.mean(kept) > 0.9 - 3 * error
 
 
-# Classes that were never learned
+# Unknown classes
 
 
 def rare_classes(rows: int, classes: int, seed: int, zipf: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Points around the centres of many classes, most of which few rows, or none, are of."""
+    """Draw points around the centres of many classes, most of which have few rows or none."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, classes + 1) ** (1.1 if zipf else 0.0)
     y = rng.choice(classes, size=rows, p=weights / weights.sum())
@@ -197,7 +200,7 @@ def test_the_path_counts_unknown_labels_as_misses() -> None:
     assert path._path_calibration.hits[0] == 300
 
 
-def test_rows_of_classes_that_are_not_named_are_not_learned_from() -> None:
+def test_rows_of_unnamed_classes_are_not_used_for_learning() -> None:
     rng = np.random.default_rng(1)
     scores = rng.normal(size=(500, 3))
     y = np.array(["a", "b", "c"])[scores.argmax(axis=1)]
@@ -209,10 +212,10 @@ def test_rows_of_classes_that_are_not_named_are_not_learned_from() -> None:
         model.predict_set(scores, accuracy=0.9)
 
 
-# Imputation
+# Missing values
 
 
-def test_what_is_missing_is_filled_in_by_learning_rows_alone() -> None:
+def test_means_for_missing_values_come_from_learning_rows_alone() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3))
     y = (x[:, 0] > 0).astype(int)
@@ -229,5 +232,5 @@ def test_what_is_missing_is_filled_in_by_learning_rows_alone() -> None:
             changed += not np.array_equal(model.fit(other, y)._means, means)
             if row >= 30:
                 break
-    # A quarter of the rows calibrate; they have no part in the means.
+    # A quarter of the rows calibrate, and do not affect the means.
     assert 10 < changed < 31

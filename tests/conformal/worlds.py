@@ -1,7 +1,6 @@
-"""Worlds of few distinct rows: every row is one of a few kinds, whose labels have known chances.
+"""Distributions with few distinct rows, whose labels have known probabilities.
 
-Levels tie at every threshold there, and the accuracy of any sets is known exactly, without a test
-sample.
+Levels tie at every threshold, and the accuracy of sets is known exactly, without a test sample.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class World:
-    """Kinds of rows: scores and features (kinds, columns), chances of labels and of the kinds."""
+    """Scores and features of each kind of row, and probabilities of its labels and of the kind."""
 
     logits: Floats
     features: Floats
@@ -26,10 +25,10 @@ class World:
 
     @classmethod
     def of(cls, seed: int, kinds: int = 6, n: int = 8, columns: int = 5) -> World:
-        """Draw a world whose classifier is wrong, and whose features have odd scales."""
+        """Draw a distribution whose classifier is inaccurate, with features of different scales."""
         rng = np.random.default_rng(seed)
         chances = rng.dirichlet(np.full(n, 0.5), size=kinds)
-        # Scores tie within a row, too.
+        # Scores also tie within a row.
         logits = np.round(np.log(chances + 0.02) + rng.normal(size=(kinds, n)), 1)
         scales, means = rng.uniform(0.1, 100, size=columns), 50 * rng.normal(size=columns)
         features = rng.normal(size=(kinds, columns)) * scales + means
@@ -37,18 +36,18 @@ class World:
 
     @property
     def proba(self) -> Floats:
-        """The scores as probabilities."""
+        """Return the scores as probabilities."""
         p = np.exp(self.logits)
         return p / p.sum(axis=1, keepdims=True)
 
     def draw(self, rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The kinds of some rows, and their labels."""
+        """Return the kinds of random rows, and their labels."""
         rng = np.random.default_rng(seed)
         kinds = rng.choice(len(self.weights), size=rows, p=self.weights)
         above = rng.random((rows, 1)) > self.chances[kinds].cumsum(axis=1)
         return kinds, above.sum(axis=1).clip(max=self.chances.shape[1] - 1)
 
     def accuracy(self, sets: Sequence[Sequence[object]]) -> float:
-        """The chance that the set of a new row, given for each kind, contains its label."""
+        """Return the exact accuracy of the sets that each kind of row has."""
         held = [self.chances[k, list(labels)].sum() for k, labels in enumerate(sets)]
         return float(self.weights @ np.array(held))

@@ -1,4 +1,4 @@
-"""Small scikit-learn classifiers of every accepted kind, and models around them."""
+"""Small scikit-learn classifiers of every trusted type, and models that contain them."""
 
 from __future__ import annotations
 
@@ -116,15 +116,15 @@ ESTIMATORS = {
 }
 
 
-def around(fitted: object, rows: object = X) -> sl.ShortlistClassifier:
-    """Return a model around a fitted classifier."""
-    how = getattr(fitted, "predict_proba", None) or fitted.decision_function  # type: ignore[attr-defined]
-    method = sl.SplitConformal("lac", temperature=None).fit(how(rows), Y)
+def model_with(fitted: object, rows: object = X) -> sl.ShortlistClassifier:
+    """Return a model that contains a fitted classifier."""
+    scores_of = getattr(fitted, "predict_proba", None) or fitted.decision_function  # type: ignore[attr-defined]
+    method = sl.SplitConformal("lac", temperature=None).fit(scores_of(rows), Y)
     return sl.ShortlistClassifier.from_fitted(fitted, method)
 
 
 def save(estimator: object, path: Path) -> tuple[sl.ShortlistClassifier, Path]:
-    """Save a model around an estimator, which is fitted once only."""
+    """Save a model that contains an estimator, after fitting it."""
     fitted = estimator if isinstance(estimator, FrozenEstimator) else clone(estimator).fit(X, Y)
-    model = around(fitted)
+    model = model_with(fitted)
     return model, model.save(path)

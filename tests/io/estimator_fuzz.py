@@ -1,9 +1,9 @@
 """Load classifiers whose fitted attributes were tampered with, and predict with them.
 
-`python estimator_fuzz.py SCRATCH MUTATIONS [NAME...]` prints what happened as JSON: how many were
-refused, how many predict, how many raise an error when they predict, and every one that did worse:
-a crash, an error of memory, or a long time. Many mutations run in batches, each in a process of its
-own, so that a crash is one finding and not the end.
+`python estimator_fuzz.py SCRATCH MUTATIONS [NAME...]` prints the outcomes as JSON: how many models
+were refused, how many predict, how many raise an error when they predict, and every mutation with a
+worse outcome: a crash, a lack of memory, or a long time. Many mutations run in batches, each in a
+process of its own, so that a crash ends one batch only.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROWS = np.vstack([X, X[::-1] * 50, np.round(X)])
 SLOW = 10.0
 """Seconds that no load and no prediction of so small a model takes."""
 MEMORY = 4 << 30
-MANY = 1000
-"""As many mutations run in processes of their own."""
+MIN_ISOLATED = 1000
+"""From this number of mutations on, they run in processes of their own."""
 VALUES = [
     None, True, False, 0, 1, 2, -1, -7, 3, 10**6, 10**12, 2**31 - 9, 1.5, float("nan"), 1e300, "",
     "x", "zero", "brute", "predict", "precomputed", "uniform", "fit", [], [0], [2**31 - 9] * 4, (),
@@ -57,10 +57,10 @@ def other_arrays(array: np.ndarray) -> list[np.ndarray]:
         arrays += [array * np.nan, array * np.inf]
     for name in array.dtype.names or ():
         for value in (2**31 - 9, -5, 0, 1, 255):
-            changed = array.copy()
+            variant = array.copy()
             with np.errstate(all="ignore"):
-                changed[name] = np.array(value).astype(array.dtype[name])
-            arrays.append(changed)
+                variant[name] = np.array(value).astype(array.dtype[name])
+            arrays.append(variant)
     return arrays
 
 
@@ -83,44 +83,44 @@ def objects_of(root: object) -> Iterator[object]:
             waiting.extend(vars(one).values())
 
 
-def changed(fitted: object, rng: random.Random) -> str:
-    """Change one attribute at random, and say which."""
+def mutate(fitted: object, rng: random.Random) -> str:
+    """Change one attribute at random, and return a description of the change."""
     owners = [one for one in objects_of(fitted) if vars(one)]
     owner = rng.choice(owners)
     names = [n for n in vars(owner) if n != "_sklearn_version"]
     learned = [n for n in names if n.endswith("_") or n.startswith("_")]
     name = rng.choice(learned if learned and rng.random() < 0.8 else names)
     value, way = vars(owner)[name], rng.random()
-    told = f"{type(owner).__name__}.{name}"
+    place = f"{type(owner).__name__}.{name}"
     if way < 0.05:
         del vars(owner)[name]
-        return f"{told} deleted"
+        return f"{place} deleted"
     if way < 0.1:
         other = rng.choice(owners)
         vars(owner)[name] = copy.deepcopy(other)
-        return f"{told} = {type(other).__name__}"
+        return f"{place} = {type(other).__name__}"
     if way < 0.15:
         method = rng.choice([m for m in dir(type(owner)) if not m.startswith("__")])
         vars(owner)[method] = rng.choice(VALUES)
-        return f"{told} hides {method}"
+        return f"{place} hides {method}"
     if isinstance(value, np.ndarray) and way < 0.8:
         i = rng.randrange(len(other_arrays(value)))
         vars(owner)[name] = other_arrays(value)[i]
-        return f"{told} = array {i}: {str(vars(owner)[name])[:60]}"
+        return f"{place} = array {i}: {str(vars(owner)[name])[:60]}"
     if isinstance(value, list) and value and way < 0.7:
         i = rng.randrange(len(value))
         inner = value[i]
         arrays = other_arrays(inner) if isinstance(inner, np.ndarray) else VALUES
         j = rng.randrange(len(arrays))
         value[i] = arrays[j]
-        return f"{told}[{i}] = {j}: {str(value[i])[:60]}"
+        return f"{place}[{i}] = {j}: {str(value[i])[:60]}"
     i = rng.randrange(len(VALUES))
     vars(owner)[name] = VALUES[i]
-    return f"{told} = {str(VALUES[i])[:60]}"
+    return f"{place} = {str(VALUES[i])[:60]}"
 
 
 def outcome(folder: Path) -> str:
-    """Load a model, predict with it, and return how that ended."""
+    """Load a model, predict with it, and return the outcome."""
     begin, end = time.monotonic(), "predicts"
     try:
         model = sl.load(folder)
@@ -141,7 +141,7 @@ def outcome(folder: Path) -> str:
 
 
 def batch(scratch: Path, name: str, seeds: range) -> Iterator[tuple[int, str, str | None]]:
-    """Try some mutations; return each before it is tried, without an end, and after it."""
+    """Try mutations. Yield each before the attempt, without an outcome, and after it."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     data = (scratch / name / ESTIMATOR).read_bytes()
@@ -150,7 +150,7 @@ def batch(scratch: Path, name: str, seeds: range) -> Iterator[tuple[int, str, st
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     for seed in seeds:
         parts = skops.io.loads(data, trusted=asked)
-        what = changed(parts["fitted"], random.Random(seed))
+        what = mutate(parts["fitted"], random.Random(seed))
         try:
             tampered = skops.io.dumps(parts)
         except Exception:
@@ -191,7 +191,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for name in names:
         save(ESTIMATORS[name], scratch / name)
-    each, run = -(-count // len(names)), isolated if count >= MANY else batch
+    each, run = -(-count // len(names)), isolated if count >= MIN_ISOLATED else batch
     ends: dict[str, int] = {}
     wrong = []
     for name in names:

@@ -1,5 +1,7 @@
-"""Write the models that must load for ever: `python tests/io/keep.py`, once for a version of
-the format. What is there already stays as it is."""
+"""Write the models that must always load: `python tests/io/keep.py`.
+
+It is run once for each version of the format. Models that exist already are not changed.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ for name in FIXTURES:
         continue
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = ZOO[name].make()
+        model = ZOO[name].fit_model()
     model.save(folder / name)  # type: ignore[attr-defined]
-    told = json.dumps(ZOO[name].ask(model), default=lambda a: a.tolist())
-    (folder / f"{name}.json").write_text(told)
+    predictions = json.dumps(ZOO[name].predict(model), default=lambda a: a.tolist())
+    (folder / f"{name}.json").write_text(predictions)
     print(name)

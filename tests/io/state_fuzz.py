@@ -1,8 +1,8 @@
-"""Load models whose numbers were tampered with, and tell what came of it.
+"""Load models whose values were tampered with, and report the outcomes.
 
-`python state_fuzz.py SCRATCH MUTATIONS` prints what happened as JSON: how many were refused, how
-many predict as before, how many otherwise, and every one that did anything worse than raise a
-ValueError. It is a process of its own: what asks for more than a gigabyte fails here alone.
+`python state_fuzz.py SCRATCH MUTATIONS` prints the outcomes as JSON: how many models were refused,
+how many predict as before, how many predict otherwise, and every mutation with a worse outcome than
+a ValueError. It is a process of its own, whose memory is limited to another gigabyte.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ HOSTILE = [
 ]  # fmt: skip
 NAMES = [f"{str(value)[:40]} ({i})" for i, value in enumerate(HOSTILE)]
 SLOW = 5.0
-"""Seconds that no load and no prediction of so small a model takes."""
+"""Seconds that no load and no prediction of such a small model takes."""
 
 
 def leaves(value: object, path: tuple = ()) -> Iterator[tuple]:
-    """The place of every value of a document, of the containers too."""
+    """Yield the path of every value in a document, including containers."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -67,9 +67,9 @@ def put(document: dict, path: tuple, value: object) -> None:
 
 
 def other_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The same tensor in other shapes, of other types, and with other values."""
+    """Return a tensor in other shapes, of other types, and with other values."""
     flat = tensor.reshape(-1)
-    found = [
+    variants = [
         flat, tensor[None], tensor[..., None], flat[:0], flat[:1], tensor.reshape(-1)[:-1],
         torch.cat([flat, flat]), torch.zeros((), dtype=tensor.dtype), torch.zeros((0, 7)),
         tensor.to(torch.float16), tensor.to(torch.bfloat16), tensor.to(torch.int8),
@@ -78,14 +78,14 @@ def other_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
         tensor.flip(0) if tensor.ndim else tensor + 1,
     ]  # fmt: skip
     if tensor.is_floating_point():
-        found += [torch.full_like(tensor, v) for v in (torch.nan, torch.inf, -torch.inf, 1e38)]
+        variants += [torch.full_like(tensor, v) for v in (torch.nan, torch.inf, -torch.inf, 1e38)]
     elif tensor.dtype == torch.int64:
-        found += [torch.full_like(tensor, v) for v in (10**12, -1, 2**62, -(2**63))]
-    return [one.contiguous() for one in found]
+        variants += [torch.full_like(tensor, v) for v in (10**12, -1, 2**62, -(2**63))]
+    return [one.contiguous() for one in variants]
 
 
 def mutations(folder: Path, rng: random.Random) -> Iterator[tuple[str, object]]:
-    """Every change to a model, in random order: what it is, and how it is made."""
+    """Yield every change to a model in random order: its description, and the changed value."""
     document = json.loads((folder / "model.json").read_text())
     tensors = load((folder / WEIGHTS).read_bytes())
     work: list[tuple[str, object]] = []
@@ -121,7 +121,7 @@ def outcome(name: str, folder: Path, before: object) -> str:
         end = f"load: {type(error).__name__}: {str(error)[:300]}"
     else:
         try:
-            end = "as before" if same(ZOO[name].ask(model), before) else "otherwise"
+            end = "as before" if same(ZOO[name].predict(model), before) else "otherwise"
         except ValueError:
             end = "ValueError"
         except BaseException as error:
@@ -135,8 +135,8 @@ def main() -> None:
     names = sys.argv[3:] or list(ZOO)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    models = {name: ZOO[name].make() for name in names}
-    before = {name: ZOO[name].ask(model) for name, model in models.items()}
+    models = {name: ZOO[name].fit_model() for name in names}
+    before = {name: ZOO[name].predict(model) for name, model in models.items()}
     rng = random.Random(2)
     work = {}
     for name, model in models.items():
@@ -144,29 +144,29 @@ def main() -> None:
         work[name] = mutations(scratch / name, rng)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
-    told: dict[str, int] = {}
+    outcomes: dict[str, int] = {}
     wrong, other, done = [], [], 0
     while done < count and work:
         for name in list(work):
-            what, how = next(work[name], (None, None))
+            what, change = next(work[name], (None, None))
             if what is None:
                 del work[name]
                 continue
             changed = scratch / "changed"
             shutil.rmtree(changed, ignore_errors=True)
             shutil.copytree(scratch / name, changed)
-            if isinstance(how, tuple):
-                rewrite(changed, lambda document, how=how: put(document, *how))
+            if isinstance(change, tuple):
+                rewrite(changed, lambda document, change=change: put(document, *change))
             else:
-                replace_file(changed, WEIGHTS, save(how))
+                replace_file(changed, WEIGHTS, save(change))
             end = outcome(name, changed, before[name])
             done += 1
             if end in ("refused", "as before", "otherwise", "ValueError"):
-                told[end] = told.get(end, 0) + 1
+                outcomes[end] = outcomes.get(end, 0) + 1
                 other += [f"{name}: {what}"] if end == "otherwise" else []
             else:
                 wrong.append(f"{name}: {what}: {end}")
-    print(json.dumps({"mutations": done, **told, "wrong": wrong[:60], "other": other}))
+    print(json.dumps({"mutations": done, **outcomes, "wrong": wrong[:60], "other": other}))
 
 
 if __name__ == "__main__":

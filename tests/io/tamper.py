@@ -1,4 +1,4 @@
-"""Change saved models as somebody would who knows how checksums are made."""
+"""Change saved models as an attacker would who can compute checksums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ESTIMATOR = "estimator.skops"
 
 
 def rewrite(folder: Path, change: Callable[[dict], object]) -> None:
-    """Change `model.json`, with a right checksum."""
+    """Change `model.json`, and update its checksum."""
     path = folder / "model.json"
     document = json.loads(path.read_text())
     document.pop("checksum")
@@ -28,20 +28,20 @@ def rewrite(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 def replace_file(folder: Path, name: str, data: bytes) -> None:
-    """Replace one of the other files, with right checksums."""
+    """Replace one of the other files, and update the checksums."""
     (folder / name).write_bytes(data)
     own = {"file": name, "bytes": len(data), "sha256": sha256(data).hexdigest()}
     rewrite(folder, lambda document: document["files"].update({name: own}))
 
 
 def members_of(data: bytes) -> dict[str, bytes]:
-    """The files of an archive."""
+    """Return the files of an archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def archive_of(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    """The way back."""
+    """Return an archive of some files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, data in members.items():
@@ -50,20 +50,20 @@ def archive_of(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED)
 
 
 def with_schema(genuine: Path, copy: Path, change: Callable[[dict], object]) -> Path:
-    """A copy of a model whose estimator's schema was changed; `change` may give another schema."""
+    """Copy a model and change the schema of its estimator; `change` may return another schema."""
     if copy.exists():
         shutil.rmtree(copy)
     shutil.copytree(genuine, copy)
     members = members_of((copy / ESTIMATOR).read_bytes())
     schema = json.loads(members["schema.json"])
-    given = change(schema)
-    members["schema.json"] = json.dumps(given if isinstance(given, dict) else schema).encode()
+    other = change(schema)
+    members["schema.json"] = json.dumps(other if isinstance(other, dict) else schema).encode()
     replace_file(copy, ESTIMATOR, archive_of(members))
     return copy
 
 
 def nodes_of(schema: object) -> Iterator[dict]:
-    """Every node of a schema, in the order of the file."""
+    """Yield every node of a schema, in the order of the file."""
     if isinstance(schema, dict):
         if "__loader__" in schema:
             yield schema
@@ -78,20 +78,20 @@ IDS = iter(range(10**15, 10**16))
 
 
 def constant(value: object) -> dict:
-    """A node that holds a value of JSON."""
+    """Return a node that contains a value of JSON."""
     return {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode",
             "content": json.dumps(value), "is_json": True, "__id__": next(IDS)}  # fmt: skip
 
 
 def sequence(*nodes: dict, kind: str = "tuple") -> dict:
-    """A node that holds others."""
+    """Return a node that contains other nodes."""
     return {"__class__": kind, "__module__": "builtins",
             "__loader__": f"{kind.capitalize()}Node", "content": list(nodes),
             "__id__": next(IDS)}  # fmt: skip
 
 
 def mapping(**nodes: dict) -> dict:
-    """A node of a dictionary."""
+    """Return a node of a dictionary."""
     text = {"__class__": "str", "__module__": "builtins", "__loader__": "TypeNode"}
     keys = [{**text, "__id__": next(IDS)} for _ in nodes]
     return {"__class__": "dict", "__module__": "builtins", "__loader__": "DictNode",
@@ -100,14 +100,14 @@ def mapping(**nodes: dict) -> dict:
 
 
 def called(name: str, *arguments: dict) -> dict:
-    """A node that calls something when it is loaded."""
+    """Return a node that calls a function when it is loaded."""
     module, _, own = name.rpartition(".")
     return {"__class__": own, "__module__": module, "__loader__": "ConstructorFromReduceNode",
             "content": sequence(*arguments), "__id__": next(IDS)}  # fmt: skip
 
 
 def change_parts(folder: Path, change: Callable[[dict], object]) -> None:
-    """Change the estimators of a model as Python objects, with right checksums."""
+    """Change the estimators of a model as Python objects, and update the checksums."""
     data = (folder / ESTIMATOR).read_bytes()
     parts = skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
     change(parts)

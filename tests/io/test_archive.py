@@ -1,4 +1,4 @@
-"""Archives of scikit-learn classifiers are checked before skops reads them."""
+"""Test the checks of scikit-learn classifiers before skops reads them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def saved(tmp_path_factory) -> dict[str, Path]:
     return {"logistic": path, "generator": drawn}
 
 
-def test_a_number_that_stands_for_two_things_is_refused(saved, tmp_path):
-    """skops makes the first node of a number and takes it for all others."""
+def test_an_id_of_two_objects_is_refused(saved, tmp_path):
+    """skops uses the first node with an id for all others."""
 
     def change(schema):
         first, second = [n for n in nodes_of(schema) if n["__loader__"] == "JsonNode"][:2]
@@ -57,7 +57,7 @@ def test_an_old_protocol_is_refused(saved, tmp_path):
             sl.load(folder)
 
 
-# Archives that are larger than they look
+# Archives that would unpack to more than their size
 
 
 def rebuilt(saved: dict[str, Path], copy: Path, change) -> Path:
@@ -93,7 +93,7 @@ def claimed(shape: str) -> bytes:
         (lambda m: b"PK\x03\x04" + bytes(100), "cannot be read"),
     ],
 )  # fmt: skip
-def test_archives_that_are_larger_than_they_look_are_refused(saved, tmp_path, change, words):
+def test_archives_that_unpack_to_more_than_their_size_are_refused(saved, tmp_path, change, words):
     folder = rebuilt(saved, tmp_path / "model", change)
     with pytest.raises(ModelFileError, match=words):
         sl.load(folder)
@@ -134,7 +134,7 @@ def test_a_generator_calls_nothing_that_the_file_names(saved, tmp_path, monkeypa
 
 @pytest.mark.parametrize("key", ["pool_size", "spawn_key", "entropy"])
 def test_a_generator_does_not_take_long(saved, tmp_path, key):
-    """The time that numpy takes grows with the square of these."""
+    """The time that NumPy takes is quadratic in these values."""
 
     def change(schema):
         value = 60_000 if key == "pool_size" else [7] * 60_000
@@ -162,7 +162,7 @@ def test_a_random_state_does_not_read_beyond_its_words(saved, tmp_path):
         sl.load(with_schema(folder, tmp_path / "changed", change))
 
 
-def test_a_version_of_scikit_learn_that_would_write_to_the_terminal(saved, tmp_path):
+def test_control_characters_in_a_version_are_escaped(saved, tmp_path):
     """The warning about another version quotes the file."""
 
     def change(schema):

@@ -1,4 +1,4 @@
-"""Fitted arrays that compiled code trusts are checked when a model is loaded."""
+"""Test the checks of fitted arrays that compiled code trusts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from classifiers import ESTIMATORS, X, Y, around, save
+from classifiers import ESTIMATORS, X, Y, model_with, save
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
@@ -35,7 +35,7 @@ from shortlist.io.persistence import ModelFileError
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """Models that are saved when a test first asks for them."""
+    """Return saved models, which are fitted when a test first uses them."""
     root = tmp_path_factory.mktemp("models")
 
     class Folders(dict):
@@ -47,14 +47,14 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 
 def tampered(folders: dict[str, Path], name: str, copy: Path, change) -> Path:
-    """A copy of a model whose fitted classifier was changed."""
+    """Copy a model and change its fitted classifier."""
     folder = with_schema(folders[name], copy, lambda schema: None)
     change_parts(folder, lambda parts: change(parts["fitted"]))
     return folder
 
 
 def setting(*path_and_values):
-    """A change that sets attributes: "a.0.b", value, and so on."""
+    """Return a function that sets attributes, which are given as "a.0.b", value, and so on."""
 
     def change(fitted):
         for path, value in zip(path_and_values[::2], path_and_values[1::2], strict=True):
@@ -68,7 +68,7 @@ def setting(*path_and_values):
 
 
 def change_arrays(folder: Path, change) -> None:
-    """Change the arrays of an estimator: `change` is given each and returns another or None."""
+    """Change the arrays of an estimator; `change` returns another array, or None to keep it."""
     members = members_of((folder / ESTIMATOR).read_bytes())
     for name, data in members.items():
         if not name.endswith(".npy"):
@@ -85,7 +85,7 @@ def change_arrays(folder: Path, change) -> None:
 
 
 def test_boosting_from_an_initial_model_of_other_classes(folders, tmp_path):
-    """Compiled code writes a column for each tree, whether or not the table has it."""
+    """Compiled code writes to a column for each tree, even if the table does not have it."""
     few = DummyClassifier(strategy="prior").fit(X, np.arange(len(X)) % 2)
     for i, change in enumerate(
         (
@@ -130,7 +130,7 @@ def test_a_function_in_place_of_a_kernel(folders, tmp_path):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "precomputed", np.add])
-def test_support_vectors_of_no_row(folders, tmp_path, kernel):
+def test_support_vectors_that_are_not_rows(folders, tmp_path, kernel):
     change = setting("support_", lambda g: np.full_like(g.support_, 2**31 - 9), "kernel", kernel,
                      "_BaseLibSVM__Xfit", np.zeros((1, X.shape[1])))  # fmt: skip
     folder = tampered(folders, "svc", tmp_path / "model", change)
@@ -138,7 +138,7 @@ def test_support_vectors_of_no_row(folders, tmp_path, kernel):
         sl.load(folder, trusted=["numpy.add"])
 
 
-def test_clusters_are_not_loaded_unasked(folders, tmp_path):
+def test_clusterers_are_not_trusted(folders, tmp_path):
     """Their compiled code trusts the number of columns."""
     means = KMeans(3, n_init=1).fit(X)
     means.cluster_centers_ = np.zeros((3, 1))
@@ -148,8 +148,8 @@ def test_clusters_are_not_loaded_unasked(folders, tmp_path):
         sl.load(folder)
 
 
-def test_a_forest_that_pretends_to_search_neighbours(folders, tmp_path):
-    """Its trees ask for column 40,000,000."""
+def test_a_forest_with_the_attributes_of_neighbours(folders, tmp_path):
+    """Its trees read column 40,000,000."""
 
     def change(forest):
         n, tree = 40_000_000, forest.estimators_[0]
@@ -168,7 +168,7 @@ def test_a_forest_that_pretends_to_search_neighbours(folders, tmp_path):
 
 
 def test_attributes_that_hide_methods(folders, tmp_path):
-    """An attribute is found before a method of its class: this one would check nothing."""
+    """Python finds an attribute before the method that checks the input."""
     for i, (name, value) in enumerate(
         [("_validate_X_predict", np.positive), ("predict_proba", np.positive), ("_impl", "nu_svc")]
     ):
@@ -193,8 +193,8 @@ def test_attributes_that_hide_methods(folders, tmp_path):
         setting("1.n_features_in_", 10**12),
     ],
 )  # fmt: skip
-def test_codes_of_categories_outside_their_table(folders, tmp_path, change):
-    """The encoder makes a sparse matrix of them, and scipy trusts its indices."""
+def test_codes_of_categories_outside_of_the_matrix(folders, tmp_path, change):
+    """The encoder creates a sparse matrix from them, and SciPy trusts its indices."""
     folder = tampered(folders, "coded", tmp_path / "model", change)
     with pytest.raises(ModelFileError, match="OneHotEncoder"):
         sl.load(folder)
@@ -203,7 +203,7 @@ def test_codes_of_categories_outside_their_table(folders, tmp_path, change):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        # A forest or a network of a billion classes takes the memory of a billion classes.
+        # A forest of a billion classes needs the memory for a billion classes.
         ("forest", setting("n_classes_", 10**9)),
         ("forest", setting("estimators_.0.n_classes_", 10**9)),
         ("prior", setting("n_classes_", 10**12, "_strategy", "uniform")),
@@ -239,13 +239,13 @@ def test_codes_of_categories_outside_their_table(folders, tmp_path, change):
         ("logistic", setting("n_features_in_", True)),
     ],
 )  # fmt: skip
-def test_numbers_that_no_fit_finds(folders, tmp_path, name, change):
+def test_invalid_attributes_are_refused(folders, tmp_path, name, change):
     folder = tampered(folders, name, tmp_path / "model", change)
     with pytest.raises(ModelFileError, match=r"cannot be used|classifier cannot be read"):
         sl.load(folder)
 
 
-def test_categories_that_are_no_small_numbers(folders, tmp_path):
+def test_categories_that_are_not_small_numbers(folders, tmp_path):
     def change(fitted):
         mapper = fitted._bin_mapper
         mapper.is_categorical_ = np.array([1, 0, 0, 0, 0], dtype=np.uint8)
@@ -259,7 +259,7 @@ def test_categories_that_are_no_small_numbers(folders, tmp_path):
 @pytest.mark.parametrize(
     ("name", "path"), [("union", "0"), ("neighbours", ""), ("forest", ""), ("bagging", "")]
 )
-def test_the_number_of_jobs_is_that_of_this_machine(folders, tmp_path, name, path):
+def test_the_number_of_jobs_is_reset(folders, tmp_path, name, path):
     def change(fitted):
         part = fitted[int(path)] if path else fitted
         part.n_jobs = 100_000
@@ -270,9 +270,9 @@ def test_the_number_of_jobs_is_that_of_this_machine(folders, tmp_path, name, pat
 
 
 def test_a_named_type_is_not_checked(tmp_path):
-    """Its settings may be of a kind that the checks do not know."""
+    """Its parameters may have values that the checks do not know."""
     odd = KNeighborsClassifier(metric="seuclidean", metric_params={"V": X.var(axis=0)}).fit(X, Y)
-    folder = around(odd).save(tmp_path / "model")
+    folder = model_with(odd).save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=r"KNeighborsClassifier.*metric"):
         sl.load(folder)
     again = sl.load(folder, trusted=["sklearn.neighbors._classification.KNeighborsClassifier"])
@@ -305,7 +305,7 @@ def field(name, value):
         ("feature", -3, "uses a feature that"),
     ],
 )
-def test_trees_that_lead_out_of_their_arrays_are_refused(
+def test_tree_nodes_outside_of_their_arrays_are_refused(
     folders, tmp_path, name, column, value, words
 ):
     folder = with_schema(folders[name], tmp_path / "model", lambda schema: None)
@@ -323,7 +323,9 @@ def test_trees_that_lead_out_of_their_arrays_are_refused(
         ("is_categorical", 1, "a category of a numeric feature"),
     ],
 )
-def test_trees_of_histograms_too(folders, tmp_path, column, value, words):
+def test_histogram_tree_nodes_outside_of_their_arrays_are_refused(
+    folders, tmp_path, column, value, words
+):
     folder = with_schema(folders["histograms"], tmp_path / "model", lambda schema: None)
     change_arrays(folder, field(column, value))
     with pytest.raises(ModelFileError, match=words):
@@ -332,10 +334,10 @@ def test_trees_of_histograms_too(folders, tmp_path, column, value, words):
 
 def set_attribute(name: str, value: object):
     def change(schema):
-        found = [n for n in nodes_of(schema) if isinstance(n.get("content"), dict)
+        nodes = [n for n in nodes_of(schema) if isinstance(n.get("content"), dict)
                  and isinstance(n["content"].get(name), dict)]  # fmt: skip
-        assert found
-        for node in found:
+        assert nodes
+        for node in nodes:
             node["content"][name] = constant(value)
 
     return change

@@ -1,4 +1,4 @@
-"""Several savers and readers of one folder: each load is one of the models, whole."""
+"""Test several processes that save to one folder and load from it."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def models() -> dict[str, sl.SplitConformal]:
     return {name: sl.SplitConformal(name).fit(SCORES, Y) for name in SCORE_NAMES}
 
 
-def in_parallel(*works: Callable[[], object]) -> list[object]:
-    """Run each work in a thread of its own, all at once; give the results or raise the first."""
-    start = threading.Barrier(len(works))
+def in_parallel(*functions: Callable[[], object]) -> list[object]:
+    """Run functions in threads at the same time; return their results, or raise the first error."""
+    start = threading.Barrier(len(functions))
 
     def begin(work: Callable[[], object]) -> object:
         start.wait()
         return work()
 
-    with ThreadPoolExecutor(len(works)) as pool:
-        return [done.result() for done in [pool.submit(begin, work) for work in works]]
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return [done.result() for done in [pool.submit(begin, work) for work in functions]]
 
 
 def is_whole(folder: Path, entries: int = 2) -> bool:
-    """Whether the folder holds one of the models and nothing else."""
+    """Return whether a folder contains one of the models and nothing else."""
     assert sl.load(folder).score in SCORE_NAMES
     return len(list(folder.iterdir())) == entries
 
 
-# Several at once
+# Several at the same time
 
 
 def test_threads_that_save_and_load_one_folder(models, tmp_path):
@@ -93,7 +93,7 @@ for _ in range(40):
 
 
 def test_processes_that_save_one_folder(models, tmp_path):
-    folder = tmp_path / "model"  # The first saves of all meet a folder that is not there.
+    folder = tmp_path / "model"  # The folder does not exist at first.
     command = [sys.executable, "-c", SAVER, str(HERE)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     savers = [subprocess.Popen([*command, name, str(folder)], **pipes) for name in SCORE_NAMES]
@@ -147,14 +147,14 @@ def test_savers_of_a_new_folder_that_may_overwrite_all_succeed(models, before, t
 
 
 def test_a_save_in_the_middle_of_another_save(models, tmp_path, monkeypatch):
-    """The other saver switches the folder after this one has written its files."""
+    """The other save replaces the manifest after this one has written its files."""
     folder = models["lac"].save(tmp_path / "model")
     moved = []
 
     def sync(path: Path) -> None:
         if not moved:
             moved.append(path)
-            # Without the lock, as on a disk that has none.
+            # Without the lock, as on a file system that has none.
             monkeypatch.setattr(_staging, "LOCK_WAIT", 0.01)
             models["aps"].save(folder, overwrite=True)
 
@@ -194,20 +194,20 @@ def test_a_model_that_is_overwritten_at_every_reading(models, tmp_path, monkeypa
         sl.load(folder)
 
 
-# What is not the model's
+# Files that do not belong to the model
 
 
 def test_files_that_the_model_does_not_list_are_kept(models, tmp_path):
     folder = models["lac"].save(tmp_path / "model")
-    theirs = [".env", ".1234.notes", "backbone.safetensors", "weights-0123456789ab.safetensors",
+    foreign = [".env", ".1234.notes", "backbone.safetensors", "weights-0123456789ab.safetensors",
               "old.skops", "model.json.bak"]  # fmt: skip
-    for name in theirs:
+    for name in foreign:
         (folder / name).write_text(name)
     (folder / ".git").mkdir()
     for name in ("aps", "lac", "aps"):
         models[name].save(folder, overwrite=True)
-    assert all((folder / name).read_text() == name for name in theirs)
-    assert is_whole(folder, entries=2 + len(theirs) + 1)
+    assert all((folder / name).read_text() == name for name in foreign)
+    assert is_whole(folder, entries=2 + len(foreign) + 1)
 
 
 def test_a_document_of_another_program_is_not_replaced(models, tmp_path):
@@ -233,7 +233,7 @@ def test_a_document_that_lists_foreign_files_does_not_delete_them(models, tmp_pa
     assert (tmp_path / "outside").read_text() == "mine"
 
 
-# What killed savers leave
+# Leftovers of processes that were killed
 
 STUCK = """
 import hashlib, json, sys, time
@@ -261,7 +261,7 @@ _model_folder.write_folder(Path(target), data, describe, overwrite=True)
 
 
 def stuck_saver(source: Path, folder: Path, at: str) -> subprocess.Popen[str]:
-    """A process in the middle of a save; it needs no torch, and so begins at once."""
+    """Start a process that stops in the middle of a save; it does not import torch."""
     command = [sys.executable, "-c", STUCK, str(source), str(folder), at]
     saver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert saver.stdout.readline() == "stuck\n"
@@ -295,7 +295,7 @@ def test_leftovers_are_kept_while_their_saver_lives_and_then_removed(
         parent = tmp_path if before == "absent" else folder
         (staged,) = parent.glob(".*.saving")
         inside = {file.name for file in staged.iterdir()}
-        if before != "empty":  # where the other one holds the lock and a file is there already
+        if before != "empty":  # There, the process holds the lock.
             models["lac"].save(folder, overwrite=True)
             assert {file.name for file in staged.iterdir()} == inside
             kept = "lac"

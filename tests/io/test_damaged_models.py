@@ -1,4 +1,4 @@
-"""Damaged, foreign and hostile models are refused in one line."""
+"""Test that damaged, foreign and hostile models are refused with one line."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def lac() -> sl.SplitConformal:
     return sl.SplitConformal("lac").fit(SCORES, Y)
 
 
-# What is wrong with a file
+# Documents and weights
 
 
-def test_a_file_that_was_changed_is_told_by_its_checksum(lac, tmp_path):
+def test_a_changed_document_is_detected_by_its_checksum(lac, tmp_path):
     lac.save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
     path.write_text(path.read_text().replace('"score_type_": "proba"', '"score_type_": "logits"'))
@@ -63,7 +63,7 @@ def test_a_file_that_was_changed_is_told_by_its_checksum(lac, tmp_path):
         (lambda d: [], "not that of a shortlist model"),
     ],
 )  # fmt: skip
-def test_documents_that_are_wrong_say_why(lac, tmp_path, change, words):
+def test_the_error_says_what_is_wrong_with_a_document(lac, tmp_path, change, words):
     lac.save(tmp_path / "model")
     if words.startswith("not that of") and isinstance(change({}), list):
         (tmp_path / "model" / "model.json").write_text("[]")
@@ -101,7 +101,7 @@ def test_missing_and_linked_weights(lac, tmp_path):
         sl.load(tmp_path / "model")
 
 
-def test_weights_without_what_the_document_needs(lac, tmp_path):
+def test_weights_without_a_tensor_of_the_document(lac, tmp_path):
     lac.save(tmp_path / "model")
     weights = tmp_path / "model" / "weights.safetensors"
     tensors = load_file(weights)
@@ -119,11 +119,12 @@ def test_weights_without_what_the_document_needs(lac, tmp_path):
 
 
 def test_200_damaged_and_hostile_models_are_refused_in_one_line(tmp_path):
-    """Bytes flipped, cut off, doubled, swapped between models; values of the document replaced by
-    hostile ones with a right checksum. None is loaded as if nothing were, none crashes."""
+    """Bytes are flipped, cut off, inserted or replaced at random, or values of the document are
+    replaced by hostile ones with a valid checksum. Damaged files are refused, and nothing crashes.
+    """
     rng = random.Random(0)
     names = ["raps", "shortlister", "path", "classifier"]
-    folders = {name: ZOO[name].make().save(tmp_path / name) for name in names}
+    folders = {name: ZOO[name].fit_model().save(tmp_path / name) for name in names}
     hostile = [None, -1, 1e308, "", "x" * 10_000, [], [[]], {}, {"$": "tensor", "name": "no"},
                {"$": "Shortlister"}, {"$": "os.system", "command": "id"}, True, 2**70]  # fmt: skip
     refused = 0
@@ -149,7 +150,7 @@ def test_200_damaged_and_hostile_models_are_refused_in_one_line(tmp_path):
             rewrite(copy, lambda d: damage(d["state"], rng, rng.choice(hostile)))
         why = reason(copy)
         refused += why is not None
-        if why is None:  # a value was replaced by one that is fine, such as another number
+        if why is None:  # A value was replaced by one that is valid, such as another number.
             assert i % 2 == 0
         else:
             assert "\n" not in why
@@ -159,7 +160,7 @@ def test_200_damaged_and_hostile_models_are_refused_in_one_line(tmp_path):
 
 
 def reason(folder: Path) -> str | None:
-    """Why a model is refused; None if it is not. Anything but a ValueError is a crash."""
+    """Return why a model is refused; None if it is not. Any error but a ValueError is a crash."""
     try:
         sl.load(folder)
     except ValueError as error:
@@ -187,7 +188,7 @@ def test_a_hostile_pickle_in_place_of_the_classifier_is_not_run(tmp_path):
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'owned'}",)
 
-    ZOO["classifier"].make().save(tmp_path / "model")
+    ZOO["classifier"].fit_model().save(tmp_path / "model")
     (tmp_path / "model" / "estimator.skops").write_bytes(pickle.dumps(Evil()))
     data = (tmp_path / "model" / "estimator.skops").read_bytes()
     own = {"file": "estimator.skops", "bytes": len(data),
@@ -236,7 +237,7 @@ def test_a_model_has_two_files_besides_its_document(lac, tmp_path, name, file):
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "nowhere", "mps:7"])
-def test_a_device_that_is_not_there_is_not_the_fault_of_the_file(lac, tmp_path, device):
+def test_a_device_that_is_not_available_is_no_error_of_the_file(lac, tmp_path, device):
     folder = lac.save(tmp_path / "model")
     with pytest.raises(ValueError, match=f"device = '{device}' is not available") as error:
         sl.load(folder, device=device)
@@ -268,7 +269,7 @@ def test_inspect_prints_no_control_characters_of_lists(lac, tmp_path, place):
 
 @pytest.mark.parametrize("place", ["type", "parameters", "classes", "guarantee", "data"])
 @pytest.mark.parametrize("value", [None, 3, [[1]], {"a": {"b": []}}, "missing"])
-def test_inspect_checks_what_a_model_says_of_itself(lac, tmp_path, place, value):
+def test_inspect_checks_the_description_of_a_model(lac, tmp_path, place, value):
     folder = lac.save(tmp_path / "model")
     rewrite(
         folder,

@@ -1,4 +1,4 @@
-"""The folder of a model: what it contains, and what a save replaces."""
+"""Test what the folder of a model contains, and what a save replaces."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def lac() -> sl.SplitConformal:
     return sl.SplitConformal("lac").fit(SCORES, Y)
 
 
-# What the folder holds
+# Content of the folder
 
 
-def test_the_document_tells_what_is_inside(tmp_path):
-    ZOO["shortlister"].make().save(tmp_path / "model")
+def test_the_document_describes_the_model(tmp_path):
+    ZOO["shortlister"].fit_model().save(tmp_path / "model")
     document = json.loads((tmp_path / "model" / "model.json").read_text())
     assert document["format"] == "shortlist model"
     assert document["format_version"] == 1
@@ -50,17 +50,17 @@ def test_the_document_tells_what_is_inside(tmp_path):
 
 
 def test_the_fingerprint_is_that_of_the_rows(tmp_path):
-    prints = []
+    fingerprints = []
     for i, scores in enumerate((SCORES, SCORES, SCORES[::-1])):
         y = Y if i < 2 else Y[::-1]
         model = sl.SplitConformal("lac", random_state=i, calibration=None).fit(scores, y)
-        prints.append(inspect(model.save(tmp_path / str(i)))["data"]["fingerprint"])
-    assert prints[0] == prints[1] == prints[2]  # the same rows, whatever their order
+        fingerprints.append(inspect(model.save(tmp_path / str(i)))["data"]["fingerprint"])
+    assert fingerprints[0] == fingerprints[1] == fingerprints[2]  # The same rows in any order.
     other = sl.SplitConformal("lac", calibration=None).fit(SCORES[1:], Y[1:])
-    assert inspect(other.save(tmp_path / "other"))["data"]["fingerprint"] != prints[0]
+    assert inspect(other.save(tmp_path / "other"))["data"]["fingerprint"] != fingerprints[0]
 
 
-def test_nothing_is_overwritten_unasked(lac, tmp_path):
+def test_nothing_is_overwritten_by_default(lac, tmp_path):
     lac.save(tmp_path / "model")
     before = (tmp_path / "model" / "model.json").read_bytes()
     with pytest.raises(FileExistsError, match="overwrite=True"):
@@ -69,13 +69,13 @@ def test_nothing_is_overwritten_unasked(lac, tmp_path):
     other = sl.SplitConformal("aps").fit(SCORES, Y)
     other.save(tmp_path / "model", overwrite=True)
     assert sl.load(tmp_path / "model").score == "aps"
-    assert len(list((tmp_path / "model").iterdir())) == 2  # the old weights are gone
-    stranger = tmp_path / "photos"
-    stranger.mkdir()
-    (stranger / "cat.jpg").write_bytes(b"cat")
+    assert len(list((tmp_path / "model").iterdir())) == 2  # The old weights were removed.
+    other_folder = tmp_path / "photos"
+    other_folder.mkdir()
+    (other_folder / "cat.jpg").write_bytes(b"cat")
     with pytest.raises(FileExistsError, match="left unchanged"):
-        lac.save(stranger, overwrite=True)
-    assert (stranger / "cat.jpg").read_bytes() == b"cat"
+        lac.save(other_folder, overwrite=True)
+    assert (other_folder / "cat.jpg").read_bytes() == b"cat"
     notes = tmp_path / "model" / "notes.txt"
     notes.write_text("mine")
     lac.save(tmp_path / "model", overwrite=True)
@@ -92,34 +92,36 @@ def test_no_trace_is_left_of_a_save_that_fails(lac, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-# What is not the model's
+# Files that do not belong to the model
 
 
 def test_files_that_a_hostile_manifest_lists_are_kept(lac, tmp_path):
     """Only the two files that a save writes are ever removed."""
     folder = lac.save(tmp_path / "model")
-    theirs = [".env", "backbone.safetensors", "notes"]
-    for name in theirs:
+    foreign = [".env", "backbone.safetensors", "notes"]
+    for name in foreign:
         (folder / name).write_text("mine")
 
     def change(document):
         entry = {"bytes": 4, "sha256": "0"}
-        document["files"].update({name: {**entry, "file": name} for name in theirs})
+        document["files"].update({name: {**entry, "file": name} for name in foreign})
 
     rewrite(folder, change)
     lac.save(folder, overwrite=True)
-    assert all((folder / name).read_text() == "mine" for name in theirs)
-    assert len(list(folder.iterdir())) == 2 + len(theirs)
+    assert all((folder / name).read_text() == "mine" for name in foreign)
+    assert len(list(folder.iterdir())) == 2 + len(foreign)
 
 
 @pytest.mark.parametrize("content", ["not json", "", "[" * 100_000, "\x00"])
-def test_a_manifest_that_is_no_json_is_replaced_beside_a_models_files_alone(lac, tmp_path, content):
-    stranger = tmp_path / "stranger"
-    stranger.mkdir()
-    (stranger / "model.json").write_text(content)
+def test_a_manifest_that_is_not_json_is_replaced_only_beside_the_files_of_a_model(
+    lac, tmp_path, content
+):
+    other_folder = tmp_path / "other_folder"
+    other_folder.mkdir()
+    (other_folder / "model.json").write_text(content)
     with pytest.raises(FileExistsError, match="left unchanged"):
-        lac.save(stranger, overwrite=True)
-    assert (stranger / "model.json").read_text() == content
+        lac.save(other_folder, overwrite=True)
+    assert (other_folder / "model.json").read_text() == content
     folder = lac.save(tmp_path / "model")
     (folder / "model.json").write_text(content)
     lac.save(folder, overwrite=True)
@@ -186,4 +188,4 @@ def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(times, tmp_pa
         process.stdout.close()
         assert sl.load(folder).score in ("lac", "aps")
     sl.SplitConformal("lac").fit(SCORES, Y).save(folder, overwrite=True)
-    assert len(list(folder.iterdir())) == 2  # what the killed ones left is swept up
+    assert len(list(folder.iterdir())) == 2  # Leftovers of the killed processes were removed.

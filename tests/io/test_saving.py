@@ -1,4 +1,4 @@
-"""Saved models come back the same."""
+"""Test that models are the same after saving and loading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = Path(__file__).parent / "models"
 
 @pytest.fixture(scope="module")
 def zoo() -> dict[str, object]:
-    return {name: entry.make() for name, entry in ZOO.items()}
+    return {name: entry.fit_model() for name, entry in ZOO.items()}
 
 
 def equal(a: object, b: object) -> bool:
@@ -38,35 +38,35 @@ def equal(a: object, b: object) -> bool:
 # Round trips
 
 
-def test_every_kind_of_model_is_in_the_zoo(zoo):
+def test_every_type_of_model_is_in_the_zoo(zoo):
     assert {type(model) for model in zoo.values()} == set(MODEL_FORMATS)
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_what_comes_back_predicts_the_same(zoo, name, tmp_path):
+def test_a_loaded_model_predicts_the_same(zoo, name, tmp_path):
     model = zoo[name]
-    before = ZOO[name].ask(model)
+    before = ZOO[name].predict(model)
     folder = model.save(tmp_path / "new" / "model")
     again = sl.load(folder)
     assert type(again) is type(model)
-    assert equal(ZOO[name].ask(again), before)
-    assert equal(ZOO[name].ask(model), before)  # saving changed nothing
+    assert equal(ZOO[name].predict(again), before)
+    assert equal(ZOO[name].predict(model), before)  # Saving does not change the model.
     assert np.array_equal(again.classes_, model.classes_)
     assert again.classes_.dtype == model.classes_.dtype
-    # And so does what that one saves.
-    assert equal(ZOO[name].ask(sl.load(again.save(tmp_path / "third"))), before)
+    # A loaded model can be saved again.
+    assert equal(ZOO[name].predict(sl.load(again.save(tmp_path / "third"))), before)
 
 
 @pytest.mark.parametrize("name", [n for n in ZOO if not n.startswith("classifier")])
-def test_parameters_come_back_so_that_it_can_be_cloned_and_fitted_again(zoo, name, tmp_path):
+def test_a_loaded_model_has_the_same_parameters(zoo, name, tmp_path):
     model = zoo[name]
     again = sl.load(model.save(tmp_path / "model"))
-    mine, theirs = model.get_params(), again.get_params()
-    assert {k: repr(v) for k, v in mine.items()} == {k: repr(v) for k, v in theirs.items()}
+    before, after = model.get_params(), again.get_params()
+    assert {k: repr(v) for k, v in before.items()} == {k: repr(v) for k, v in after.items()}
     clone(again)
 
 
-def test_a_loaded_model_goes_on_calibrates_and_draws(zoo, tmp_path):
+def test_a_loaded_model_can_be_calibrated_and_evaluated(zoo, tmp_path):
     model = sl.load(zoo["shortlister"].save(tmp_path / "model"))
     curve = model.frontier(NEW, TEST.y, NEW_X)
     assert np.array_equal(
@@ -75,12 +75,12 @@ def test_a_loaded_model_goes_on_calibrates_and_draws(zoo, tmp_path):
     model.calibrate(NEW, TEST.y, NEW_X)
     assert "300 calibration rows" in str(model.predict_set(NEW, NEW_X, accuracy=0.9).guarantee)
     with pytest.warns(UserWarning, match="among those that fit learned"):
-        model.calibrate(SCORES, Y, X)  # it remembers them
+        model.calibrate(SCORES, Y, X)  # The training rows are recognized.
     p = sl.load(zoo["raps"].save(tmp_path / "raps")).p_values(NEW)
     assert np.array_equal(p, zoo["raps"].p_values(NEW))
 
 
-def test_out_of_fold_scores_come_back(tmp_path):
+def test_a_loaded_model_has_the_same_out_of_fold_scores(tmp_path):
     model = sl.Shortlister(calibration=None, rescore=True, max_epochs=2, width=8, folds=2)
     model.fit(SCORES, Y, X)
     again = sl.load(model.save(tmp_path / "model"))
@@ -148,7 +148,7 @@ def test_learners_that_were_dropped_are_left_out(tmp_path):
     ],
     ids=["text", "numbers", "mixed", "odd", "dates"],
 )  # fmt: skip
-def test_classes_of_any_kind(classes, tmp_path):
+def test_classes_of_any_type(classes, tmp_path):
     values = list(classes)
     model = sl.SplitConformal("lac").fit(SCORES, [values[i] for i in Y], classes=values)
     again = sl.load(model.save(tmp_path / "model"))
@@ -211,7 +211,7 @@ def test_code_that_prediction_needs_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_fitted_or_not_ours(tmp_path):
+def test_models_that_are_not_fitted_or_of_other_types_are_refused(tmp_path):
     with pytest.raises(NotFittedError, match="fit it, then save it"):
         sl.Shortlister().save(tmp_path / "model")
     with pytest.raises(ValueError, match="LogisticRegression cannot be saved"):
@@ -221,14 +221,14 @@ def test_what_is_not_fitted_or_not_ours(tmp_path):
 def test_models_stay_picklable_too(zoo):
     for name, model in zoo.items():
         again = pickle.loads(pickle.dumps(model))
-        assert equal(ZOO[name].ask(again), ZOO[name].ask(model)), name
+        assert equal(ZOO[name].predict(again), ZOO[name].predict(model)), name
 
 
 # scikit-learn inside
 
 
 class Mine(ClassifierMixin, BaseEstimator):
-    """A classifier of the user's own."""
+    """A classifier of the user."""
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -238,7 +238,7 @@ class Mine(ClassifierMixin, BaseEstimator):
         return np.tile(np.linspace(1, 2, len(self.classes_)) / 9, (len(X), 1))
 
 
-def test_types_of_the_user_are_made_only_if_named(tmp_path):
+def test_types_of_the_user_must_be_trusted(tmp_path):
     clf = sl.ShortlistClassifier(Mine(), method=sl.SplitConformal("lac")).fit(FIT.x, FIT.y)
     clf.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=r"trusted=\['test_saving.Mine'\]"):
@@ -247,22 +247,22 @@ def test_types_of_the_user_are_made_only_if_named(tmp_path):
     assert again.predict_set(NEW_X).labels() == clf.predict_set(NEW_X).labels()
 
 
-def test_the_estimator_given_comes_back_beside_the_fitted_one(zoo, tmp_path):
+def test_the_parameter_estimator_is_saved_with_the_fitted_classifier(zoo, tmp_path):
     again = sl.load(zoo["classifier"].save(tmp_path / "model"))
     assert repr(again.estimator) == repr(zoo["classifier"].estimator)
     assert not hasattr(again.estimator.steps[-1][1], "coef_")
     again.fit(FIT.x, FIT.y)
 
 
-# Models of this version load for ever
+# Models that were written by earlier versions
 
 
 @pytest.mark.parametrize("name", FIXTURES)
-def test_models_that_were_written_once_load_for_ever(name):
-    """To add one: `python tests/saving/keep.py`. Never change one that is there."""
+def test_models_of_earlier_versions_load(name):
+    """`python tests/io/keep.py` adds models. Existing ones must not be changed."""
     for folder in sorted(MODELS.glob(f"v*/{name}")):
         model = sl.load(folder)
-        told = json.loads((folder.parent / f"{name}.json").read_text())
-        found = json.loads(json.dumps(ZOO[name].ask(model), default=lambda a: a.tolist()))
-        assert found[:1] == told[:1], folder
+        expected = json.loads((folder.parent / f"{name}.json").read_text())
+        predictions = json.loads(json.dumps(ZOO[name].predict(model), default=lambda a: a.tolist()))
+        assert predictions[:1] == expected[:1], folder
     assert list(MODELS.glob(f"v*/{name}"))

@@ -1,4 +1,4 @@
-"""Numbers of a model file that no fit finds are refused by name; whatever loads can predict."""
+"""Test that invalid values in a model file are refused by name, and that loaded models predict."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from shortlist.io.persistence import ModelFileError
 HERE = Path(__file__).parent
 NAN = {"$": "float", "value": "nan"}
 
-
 STAGES = "score_.fitted.of"
-"""Where the stages of a Shortlister are in its file."""
+"""Path of the stages of a Shortlister in its file."""
 RESCORER = f"{STAGES}.rescorer_"
-"""Where stage 1 is."""
+"""Path of stage 1."""
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     names = ["raps", "shortlister", "path", "linear", "lac-by-group"]
-    return {name: ZOO[name].make().save(folder / name) for name in names}
+    return {name: ZOO[name].fit_model().save(folder / name) for name in names}
 
 
 def copied(folder: Path, copy: Path) -> Path:
@@ -85,7 +84,7 @@ def copied(folder: Path, copy: Path) -> Path:
         ("linear", "n_features_in_", 4, "5 columns of coefficients"),
     ],
 )
-def test_a_number_that_no_fit_finds_is_refused_by_name(saved, tmp_path, name, place, value, words):
+def test_an_invalid_value_is_refused_by_name(saved, tmp_path, name, place, value, words):
     folder = copied(saved[name], tmp_path / "model")
     *way, last = place.split(".")
 
@@ -158,8 +157,8 @@ def test_one_tensor_is_not_copied_many_times(saved, tmp_path):
     folder = copied(saved["raps"], tmp_path / "model")
 
     def change(document):
-        kept = document["state"]["fitted"]["of"]["_calibration"]
-        kept["thresholds"] = kept["levels"]
+        calibration = document["state"]["fitted"]["of"]["_calibration"]
+        calibration["thresholds"] = calibration["levels"]
 
     rewrite(folder, change)
     with pytest.raises(ModelFileError, match="is used for two values"):
@@ -171,7 +170,7 @@ def test_one_tensor_is_not_copied_many_times(saved, tmp_path):
     [("width", "x"), ("width", 10**12), ("cost", [[]]), ("inputs", 3), ("family", "x"),
      ("cost_weight", NAN), ("score_type", ""), ("learning_rate", [1])],
 )  # fmt: skip
-def test_parameters_too(saved, tmp_path, parameter, value):
+def test_an_invalid_parameter_is_refused_by_name(saved, tmp_path, parameter, value):
     folder = copied(saved["path"], tmp_path / "model")
     rewrite(folder, lambda d: d["state"]["parameters"]["of"].update({parameter: value}))
     with pytest.raises(ModelFileError, match=rf"CardinalityPath\.{parameter} is"):
@@ -185,7 +184,7 @@ def test_a_model_without_its_calibration_still_says_so(saved, tmp_path):
         sl.load(folder).predict_set(NEW)
 
 
-def test_labels_in_any_form_still_load(tmp_path):
+def test_labels_of_any_type_load(tmp_path):
     names = [("a", 1), "b", None, 2.5, True, -3]
     model = sl.SplitConformal("lac").fit(NEW, [names[i] for i in np.arange(300) % 6], classes=names)
     assert sl.load(model.save(tmp_path / "model")).classes_.tolist() == names
@@ -193,14 +192,15 @@ def test_labels_in_any_form_still_load(tmp_path):
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mutations", [280, pytest.param(10_000, marks=pytest.mark.study)])
-def test_whatever_a_model_file_says_it_is_refused_or_predicts(tmp_path, mutations):
-    """Values of all kinds of models, replaced by hostile ones with right checksums: no load and no
-    prediction raises anything but a ValueError, takes a gigabyte or some seconds."""
+def test_a_mutated_model_is_refused_or_predicts(tmp_path, mutations):
+    """Values of all types of models are replaced by hostile ones with valid checksums. No load and
+    no prediction raises another error than a ValueError, needs a gigabyte or takes seconds.
+    """
     command = [sys.executable, str(HERE / "state_fuzz.py"), str(tmp_path), str(mutations)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=6000)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["mutations"] >= mutations
-    assert told["wrong"] == []
-    assert told["refused"] > 0.5 * mutations
-    assert told["as before"] > 0.1 * mutations
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes["mutations"] >= mutations
+    assert outcomes["wrong"] == []
+    assert outcomes["refused"] > 0.5 * mutations
+    assert outcomes["as before"] > 0.1 * mutations

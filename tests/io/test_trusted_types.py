@@ -1,4 +1,4 @@
-"""Saved scikit-learn classifiers are made of types on an explicit list, and run no code."""
+"""Test that saved classifiers contain trusted types only, and execute no code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import skops.io
-from classifiers import ESTIMATORS, X, Y, around, save
+from classifiers import ESTIMATORS, X, Y, model_with, save
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -43,7 +43,7 @@ def saved(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_classifiers_of_scikit_learn_come_back_unasked(name, tmp_path):
+def test_trusted_classifiers_of_scikit_learn_load(name, tmp_path):
     model, folder = save(ESTIMATORS[name], tmp_path / "model")
     again = sl.load(folder)
     assert np.array_equal(scores(again), scores(model))
@@ -55,14 +55,14 @@ def test_classifiers_of_scikit_learn_come_back_unasked(name, tmp_path):
 
 def scores(model: sl.ShortlistClassifier) -> np.ndarray:
     fitted = model.estimator_
-    how = getattr(fitted, "predict_proba", None) or fitted.decision_function
-    return how(NEW_X)
+    scores_of = getattr(fitted, "predict_proba", None) or fitted.decision_function
+    return scores_of(NEW_X)
 
 
 @pytest.mark.parametrize("estimator", [KNeighborsClassifier(), SVC(probability=True)])
-def test_sparse_tables_come_back_if_they_are_named(estimator, tmp_path):
+def test_sparse_tables_load_if_they_are_trusted(estimator, tmp_path):
     rows = csr_matrix(np.where(X > 0.5, X, 0))
-    model = around(clone(estimator).fit(rows, Y), rows)
+    model = model_with(clone(estimator).fit(rows, Y), rows)
     folder = model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=r"trusted=\['scipy\.sparse\._csr\.csr_matrix'\]"):
         sl.load(folder)
@@ -70,10 +70,10 @@ def test_sparse_tables_come_back_if_they_are_named(estimator, tmp_path):
     assert np.array_equal(again.predict_proba(rows), model.predict_proba(rows))
 
 
-def test_texts_in_a_column_of_a_frame(tmp_path):
+def test_a_text_column_of_a_frame(tmp_path):
     frame = pd.DataFrame({"text": [f"word{y} common" for y in Y], "x": X[:, 0]})
     columns = ColumnTransformer([("words", TfidfVectorizer(), "text"), ("x", "passthrough", ["x"])])
-    model = around(make_pipeline(columns, LogisticRegression()).fit(frame, Y), frame)
+    model = model_with(make_pipeline(columns, LogisticRegression()).fit(frame, Y), frame)
     folder = model.save(tmp_path / "model")
     assert np.array_equal(sl.load(folder).predict_proba(frame), model.predict_proba(frame))
     for i, (name, value) in enumerate(
@@ -95,10 +95,10 @@ def test_texts_in_a_column_of_a_frame(tmp_path):
 
 
 def test_a_frame_with_categories_needs_trust(tmp_path):
-    """Its columns pass through a transformer that compiled code relies on."""
+    """A transformer changes its columns, and compiled code trusts the result."""
     frame = pd.DataFrame({"a": pd.Categorical(Y % 3), "x": X[:, 0]})
     fitted = HistGradientBoostingClassifier(max_iter=2).fit(frame, Y)
-    folder = around(fitted, frame).save(tmp_path / "model")
+    folder = model_with(fitted, frame).save(tmp_path / "model")
     trusted = ["functools.partial", "sklearn.utils.validation.check_array"]
     with pytest.raises(ModelFileError, match=r"functools\.partial"):
         sl.load(folder)
@@ -138,8 +138,8 @@ def test_a_function_of_numpy_that_runs_text_is_not_called(saved, tmp_path, at):
     assert not owned.exists()
 
 
-def test_one_type_in_the_loader_of_another_is_refused(saved, tmp_path):
-    """A class that may be filled with attributes may not be called with arguments."""
+def test_a_type_with_another_loader_is_refused(saved, tmp_path):
+    """A class whose attributes may be set must not be called with arguments."""
     name = "sklearn.linear_model._logistic.LogisticRegression"
     folder = with_schema(
         saved["logistic"],
@@ -158,18 +158,18 @@ def test_trusted_is_a_list_of_names(saved, trusted):
         sl.load(saved["logistic"], trusted=trusted)
 
 
-def test_a_function_of_the_users_choice_runs_if_it_is_named(saved, tmp_path):
+def test_a_function_that_is_trusted_is_called(saved, tmp_path):
     name = "numpy.testing._private.utils.runstring"
     owned = tmp_path / "owned"
     evil = called(name, constant(CODE.format(path=str(owned))), mapping())
     folder = with_schema(
         saved["logistic"], tmp_path / "model", lambda s: s["content"].update(given=evil)
     )
-    sl.load(folder, trusted=[name])  # which is what trust means
+    sl.load(folder, trusted=[name])  # The user trusts the function.
     assert owned.exists()
 
 
-def test_the_command_line_says_what_to_do(saved, tmp_path):
+def test_the_command_line_explains_trusted(saved, tmp_path):
     evil = called("os.system", constant("true"))
     folder = with_schema(
         saved["logistic"], tmp_path / "model", lambda s: s["content"].update(given=evil)
@@ -183,7 +183,7 @@ def test_the_command_line_says_what_to_do(saved, tmp_path):
     assert "Traceback" not in words
 
 
-# What is in the file is what it claims
+# The content of the archive
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_command_line_says_what_to_do(saved, tmp_path):
         (None, None, "it does not contain a classifier"),
     ],
 )
-def test_something_else_than_a_classifier_is_refused(saved, tmp_path, part, node, words):
+def test_an_archive_without_a_classifier_is_refused(saved, tmp_path, part, node, words):
     def change(schema):
         if part is None:
             return {**mapping(), "protocol": schema["protocol"]}
@@ -218,34 +218,35 @@ def test_a_classifier_of_other_classes_is_refused(saved, tmp_path):
         sl.load(folder)
 
 
-# Every node, replaced by everything
+# Nodes that are replaced
 
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("loads", [260, pytest.param(0, marks=pytest.mark.study)])
-def test_no_node_of_a_schema_can_be_made_to_run_anything(saved, tmp_path, loads):
-    """A sample, or (0) all targets in every kind of node, and ten of them in every node."""
+def test_no_node_of_a_schema_executes_code(saved, tmp_path, loads):
+    """Try a sample, or with 0 all targets in every type of node, and ten targets in every node."""
     command = [sys.executable, str(HERE / "trust_fuzz.py"), str(tmp_path), str(loads)]
     command += [str(folder) for folder in saved.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=6000)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["canary"] > 0, "the hook sees nothing"
-    assert told["targets"] >= 200
-    assert told["loads"] >= 260
-    assert told["ran"] == []
-    assert told["crashed"] == []
-    assert told["refused"] > 0.9 * told["loads"]
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes["canary"] > 0, "the hook records nothing"
+    assert outcomes["targets"] >= 200
+    assert outcomes["loads"] >= 260
+    assert outcomes["ran"] == []
+    assert outcomes["crashed"] == []
+    assert outcomes["refused"] > 0.9 * outcomes["loads"]
 
 
-# Every attribute, replaced by anything
+# Attributes that are replaced
 
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mutations", [80, pytest.param(10_000, marks=pytest.mark.study)])
 def test_no_attribute_of_a_classifier_crashes_a_process(tmp_path, mutations):
-    """Every classifier, or four of them if there are few mutations: no load raises
-    anything but a ModelFileError, and no prediction crashes, takes gigabytes or some seconds."""
+    """Every classifier is tried, or four of them if there are few mutations. No load raises another
+    error than a ModelFileError, and no prediction crashes, needs gigabytes or takes seconds.
+    """
     names = ["boosting", "coded", "svc", "neighbours"] if mutations < 1000 else []
     command = [sys.executable, str(HERE / "estimator_fuzz.py"), str(tmp_path), str(mutations)]
     done = subprocess.run([*command, *names], capture_output=True, text=True, timeout=6000)

@@ -1,7 +1,7 @@
-"""Load models whose estimator was tampered with, and tell whether anything ran.
+"""Load models whose estimator was tampered with, and report whether anything was executed.
 
-`python trust_fuzz.py SCRATCH LOADS MODEL...` prints what happened as JSON. It is a process of its
-own: an audit hook stays for the life of a process.
+`python trust_fuzz.py SCRATCH LOADS MODEL...` prints the outcomes as JSON. It is a process of its
+own, because an audit hook cannot be removed.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ RUNNING = ("exec", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_sp
 
 
 def hook(event: str, args: tuple[object, ...]) -> None:
-    """Note what a model must never do."""
+    """Record events that loading a model must never cause."""
     if not watching:
         return
     forbidden = event in (*RUNNING, *NETWORK, *FILES)
     if event == "compile":
-        forbidden = args[1] != "<unknown>"  # which is how a literal is read
+        forbidden = args[1] != "<unknown>"  # The source of a literal.
     elif event == "open":
         forbidden = isinstance(args[1], str) and bool(set(args[1]) & set("wax+"))
     elif event == "import":
@@ -96,11 +96,11 @@ def hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def targets() -> list[str]:
-    """Functions, classes and methods of numpy, scikit-learn and scipy, besides the named ones."""
+    """Return `NAMED`, and functions, classes and methods of NumPy, scikit-learn and SciPy."""
     modules = [np, numpy.testing, np.lib, np.linalg, scipy.optimize, scipy.stats]
-    for found in pkgutil.iter_modules(sklearn.__path__, "sklearn."):
-        if not found.name.rpartition(".")[2].startswith(("_", "conftest", "tests", "exper")):
-            modules.append(importlib.import_module(found.name))
+    for module_info in pkgutil.iter_modules(sklearn.__path__, "sklearn."):
+        if not module_info.name.rpartition(".")[2].startswith(("_", "conftest", "tests", "exper")):
+            modules.append(importlib.import_module(module_info.name))
     names = set()
     for module in modules:
         for own, value in sorted(vars(module).items()):
@@ -113,12 +113,12 @@ def targets() -> list[str]:
     return [*NAMED, *sorted(set(drawn) - set(NAMED))]
 
 
-def replaced(node: dict, name: str, loader: str | None, mark: str) -> None:
-    """Make a node that would use a target, in the way of a loader."""
+def replace_node(node: dict, name: str, loader: str | None, mark: str) -> None:
+    """Change a node so that a loader would use a target."""
     module, _, own = name.rpartition(".")
     code = constant(f"open({mark!r}, 'w').close()")
     node["__module__"], node["__class__"] = module, own
-    node["__id__"] = next(IDS)  # Else skops takes the first node of its number for this one.
+    node["__id__"] = next(IDS)  # skops uses the first node with an id for all others.
     if loader is None:
         return
     node["__loader__"] = loader
@@ -146,8 +146,8 @@ def replaced(node: dict, name: str, loader: str | None, mark: str) -> None:
         node["__module__"], node["attrs"] = "operator", sequence(constant("system"), code)
 
 
-def tried(folder: Path, trusted: tuple[str, ...] = ()) -> str:
-    """How a load ends: "refused", "loaded", or what it crashed with."""
+def try_load(folder: Path, trusted: tuple[str, ...] = ()) -> str:
+    """Load a model and return the outcome: "refused", "loaded", or the error of a crash."""
     global watching
     watching = True
     try:
@@ -168,7 +168,7 @@ def main() -> None:
     mark, names = str(scratch / "owned"), targets()
     schemas = {f: json.loads(members_of((f / ESTIMATOR).read_bytes())["schema.json"])
                for f in folders}  # fmt: skip
-    for folder in folders:  # What is imported once is imported here.
+    for folder in folders:  # So that imports are done before the hook.
         model = sl.load(folder)
         model.predict_set(np.zeros((2, 5)))
         assert repr(model.estimator_)
@@ -186,7 +186,7 @@ def main() -> None:
     sys.addaudithook(hook)
     runs = "numpy.testing._private.utils.runstring"
     evil = called(runs, constant(f"open({mark + '0'!r}, 'w').close()"), mapping())
-    tried(with_schema(folders[0], scratch / "changed",
+    try_load(with_schema(folders[0], scratch / "changed",
                       lambda s: s["content"].update(given=evil)), (runs,))  # fmt: skip
     canary, outcome, crashed, ran = len(events), {"refused": 0, "loaded": 0}, [], []
     events.clear()
@@ -194,10 +194,10 @@ def main() -> None:
 
         def change(_: dict, folder=folder, at=at, name=name, loader=loader) -> dict:
             schema = copy.deepcopy(schemas[folder])
-            replaced(list(nodes_of(schema))[at], name, loader, mark)
+            replace_node(list(nodes_of(schema))[at], name, loader, mark)
             return schema
 
-        end = tried(with_schema(folder, scratch / "changed", change))
+        end = try_load(with_schema(folder, scratch / "changed", change))
         where = f"{folder.name} node {at}: {name} by {loader}"
         if end in outcome:
             outcome[end] += 1

@@ -1,4 +1,4 @@
-"""One fitted model of every kind, small, and rows to ask it about."""
+"""One small fitted model of every type, and rows to predict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import shortlist as sl
 
 DATA = sl.datasets.gaussian(900, 0.6, n_classes=6, dimension=5)
 FIT, SELECT, TEST = DATA.split(200, 400)
-# The true probabilities, rounded so that no machine's arithmetic decides.
+# The true probabilities, rounded so that results do not depend on the machine.
 SCORES, NEW = (np.round(part.posterior.astype(np.float64), 3) + 1e-4 for part in (SELECT, TEST))
 SCORES, NEW = (p / p.sum(axis=1, keepdims=True) for p in (SCORES, NEW))
 Y, X, NEW_X = SELECT.y, SELECT.x, TEST.x
@@ -26,10 +26,10 @@ GROUPS, NEW_GROUPS = (np.where(x[:, 0] > 0, "left", "right") for x in (X, NEW_X)
 
 @dataclass(frozen=True)
 class Entry:
-    """How to make a model, and how to ask it."""
+    """How to fit a model, and how to predict with it."""
 
-    make: Callable[[], object]
-    ask: Callable[..., object]
+    fit_model: Callable[[], object]
+    predict: Callable[..., object]
 
 
 def _sets(model, *given, **point):
@@ -142,4 +142,4 @@ ZOO: dict[str, Entry] = {
     ),
 }
 FIXTURES = ["shortlister", "raps", "plug-in", "selector", "path", "linear", "classifier"]
-"""Those that are kept in the repository, as this version wrote them."""
+"""Models that are in the repository, as this version wrote them."""

@@ -147,7 +147,7 @@ def level_edges(model, scores, x, **point) -> np.ndarray:
     at = model.thresholds(**point).values.reshape(-1)
     absolute = not model.score_.levels_are_cost_weights and model.score_.name != "lac"
     near = []
-    for _, ranked, levels in model._blocks(ranking, features):
+    for _, ranked, levels in model._level_function().blocks(ranking, features):
         values = levels.by_rank(ranked.depth).to(torch.float64)[:, :, None]
         gap = (values - at).abs()
         within = gap <= EDGE * (1.0 if absolute else at.abs())

@@ -1,4 +1,4 @@
-"""Scores, families and models of a user are exported as they are, or refused."""
+"""Test that scores, families and models of the user are exported correctly or refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogProba(ConformityScore):
 
 
 class Shifted(ConformityScore):
-    """Uses the features, and ranks labels otherwise."""
+    """Uses the features, and ranks labels in another order."""
 
     def rerank(self, ranking, features=None):
         log_p = ranking.sorted_proba().log()
@@ -51,7 +51,7 @@ class Penalized(ProbabilityScore):
 
 
 class Cautious(Marginal):
-    """A calibrator of the user's own: asks for more."""
+    """A calibrator of the user, which guarantees a higher accuracy."""
 
     def threshold(self, accuracy, delta=None):
         return super().threshold((1 + accuracy) / 2, delta)
@@ -80,7 +80,7 @@ def test_a_score_that_reranks_and_uses_features_is_exported(tmp_path):
     assert (first == scores.argmin(axis=1)).mean() > 0.99
 
 
-def test_a_calibrator_of_ones_own_is_exported(tmp_path):
+def test_a_calibrator_of_the_user_is_exported(tmp_path):
     model = sl.ConformalPredictor(LAC(), Cautious()).fit(*data("logits").fit[:2])
     assert isinstance(model.calibrator, Calibrator)
     check_conformal(model, "logits", tmp_path / "m.onnx", accuracy=0.8)
@@ -146,7 +146,7 @@ class OnlyRerank(ConformityScore):
 
 
 class Renamed(APS):
-    """Changes nothing that matters to a graph."""
+    """Overrides nothing that affects the graph."""
 
     name = "renamed"
 
@@ -158,7 +158,7 @@ class Renamed(APS):
 
 
 class SameGraph(OtherFormula):
-    """States that the graph is the same, which it is."""
+    """States that the graph is the same, which is true."""
 
     formula = APS.formula
     onnx_levels = APS.onnx_levels
@@ -203,7 +203,7 @@ class Larger(sl.TopK):
         return super().sizes_of(ranking) + 1
 
 
-def test_a_family_of_ones_own(tmp_path):
+def test_a_family_of_the_user(tmp_path):
     scores, y, _ = data("logits").fit
     model = sl.PlugInSelector(OddSizes(), calibration=0.5).fit(scores, y)
     check_conformal(model, "logits", tmp_path / "plug.onnx", accuracy=0.8)
@@ -228,7 +228,7 @@ def test_families_without_a_graph_of_their_own_are_refused(tmp_path):
 
 
 class Largest(sl.FixedSelector):
-    """Always the largest member of the family."""
+    """Always chooses the largest member of the family."""
 
     def predict_set(self, scores, features=None):
         ranking = self._validate_scores(scores)
@@ -259,9 +259,9 @@ class NoGraph(sl.SetPredictor):
         raise NotImplementedError
 
 
-class OtherBlocks(sl.SplitConformal):
-    def _blocks(self, ranking, features):
-        return super()._blocks(ranking, features)
+class OtherLevelFunction(sl.SplitConformal):
+    def _level_function(self):
+        return super()._level_function()
 
 
 class OtherSets(sl.SplitConformal):
@@ -270,10 +270,10 @@ class OtherSets(sl.SplitConformal):
 
 
 class SameSets(sl.SplitConformal):
-    """Does nothing of its own."""
+    """Overrides nothing."""
 
 
-def test_a_model_of_ones_own(tmp_path):
+def test_a_model_of_the_user(tmp_path):
     scores, y, _ = data("logits").fit
     new = data("logits").new[0]
     model = Largest(sl.TopK([1, 4])).fit(scores, y)
@@ -288,7 +288,10 @@ def test_a_model_of_ones_own(tmp_path):
     ("model", "message"),
     [
         (NoGraph(), r"NoGraph cannot be exported .* implement onnx_sets\(graph, point\)"),
-        (OtherBlocks(), "OtherBlocks overrides _blocks of ConformalPredictor"),
+        (
+            OtherLevelFunction(),
+            "OtherLevelFunction overrides _level_function of ConformalPredictor",
+        ),
         (OtherSets(), "OtherSets overrides predict_set of ConformalPredictor"),
     ],
 )

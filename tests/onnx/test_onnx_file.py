@@ -1,4 +1,4 @@
-"""The file: inputs, outputs, metadata and errors."""
+"""Test the inputs, outputs and metadata of ONNX files, and the errors of the export."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_types_and_optional_inputs(lac, path_of_selectors, tmp_path):
     assert outputs["labels"] == (INT, ["rows", 5])
 
 
-def test_a_network_of_ones_own_brings_no_functions_or_domains(tmp_path):
+def test_a_network_of_the_user_adds_no_functions_or_domains(tmp_path):
     model = sl.CardinalitySelector(
         sl.TopK([1, 2]),
         network=lambda i, o: torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(i, o)),
@@ -117,7 +117,7 @@ def test_a_network_of_ones_own_brings_no_functions_or_domains(tmp_path):
     assert inputs["features"] == (F32, ["rows", FEATURES])
 
 
-def test_only_as_many_columns_as_the_largest_set_has(tmp_path):
+def test_labels_have_the_width_of_the_largest_set(tmp_path):
     scores, y, _ = data("logits").fit
     model = sl.FixedSelector(sl.TopK([1, 3]), 0).fit(scores, y)
     _, outputs, metadata, _ = interface(model.export_onnx(tmp_path / "m.onnx"))
@@ -126,7 +126,7 @@ def test_only_as_many_columns_as_the_largest_set_has(tmp_path):
     assert metadata["guarantee"] == str(model.predict_set(scores).guarantee)
 
 
-def test_features_that_no_stage_uses_are_no_input(tmp_path):
+def test_features_that_no_stage_uses_are_not_an_input(tmp_path):
     model = sl.Shortlister(rescore=False, learn_sizes=False).fit(*data("logits").fit)
     inputs, *_ = interface(model.export_onnx(tmp_path / "m.onnx", accuracy=0.9))
     assert inputs.keys() == {"scores"}
@@ -139,14 +139,14 @@ def test_the_table_of_thresholds_is_what_predict_set_uses(lac, tmp_path):
     assert {0.5, 0.9, 0.95, 0.99} <= table.keys()
     assert table[0.95] == threshold_for(lac, accuracy=0.95) == threshold_for(lac)
     assert all(np.diff(list(table.values())) <= 0)
-    # 0.999 would take 999 rows, and there are 1,800.
+    # 0.999 needs 999 calibration rows, and there are 1,800.
     assert 0.999 in table
     few = sl.SplitConformal("lac", temperature=None).fit(*(v[:50] for v in data("logits").fit[:2]))
     _, _, metadata, _ = interface(few.export_onnx(tmp_path / "few.onnx"))
     assert max(dict(json.loads(metadata["thresholds"]))) == 0.98
 
 
-def test_a_threshold_as_an_input_where_nothing_is_guaranteed(tmp_path):
+def test_a_threshold_as_an_input_without_a_guarantee(tmp_path):
     apart = sl.Shortlister(calibration=None, rescore=False, learn_sizes=False)
     apart.fit(*data("logits").fit)
     _, _, metadata, _ = interface(apart.export_onnx(tmp_path / "1.onnx"))
@@ -157,7 +157,7 @@ def test_a_threshold_as_an_input_where_nothing_is_guaranteed(tmp_path):
         changed.export_onnx(tmp_path / "2.onnx")
 
 
-def test_a_path_whose_members_are_alike_needs_none_of_them(tmp_path):
+def test_a_path_with_one_set_has_no_input_member(tmp_path):
     alike = sl.CardinalityPath(sl.TopK([2]), cost_weights=[0.5, 0.1], inputs="scores")
     alike.fit(*data("logits").fit)
     path = alike.export_onnx(tmp_path / "m.onnx")
@@ -167,7 +167,7 @@ def test_a_path_whose_members_are_alike_needs_none_of_them(tmp_path):
     assert (run(path, {"scores": data("logits").new[0]})["sizes"] == 2).all()
 
 
-def test_classes_of_any_kind(tmp_path):
+def test_classes_of_any_type(tmp_path):
     scores, y, _ = data("logits").fit
     for i, (classes, expected) in enumerate(
         [
@@ -198,7 +198,7 @@ def test_groups_and_weights_are_in_the_metadata(path_of_selectors, tmp_path):
     assert json.loads(metadata["cost_weights"]) == [0.5, 0.1]
 
 
-def test_the_model_stays_as_it_is(shortlister, tmp_path):
+def test_the_export_does_not_change_the_model(shortlister, tmp_path):
     scores, x = data("logits").new
     before = shortlister.predict_set(scores[:200], x[:200])
     first = shortlister.export_onnx(tmp_path / "1.onnx", accuracy=0.9).read_bytes()
@@ -209,7 +209,7 @@ def test_the_model_stays_as_it_is(shortlister, tmp_path):
 # Errors
 
 
-def test_an_existing_file_is_kept_unless_told_otherwise(lac, tmp_path):
+def test_an_existing_file_is_kept_without_overwrite(lac, tmp_path):
     target = tmp_path / "model.onnx"
     target.write_text("mine")
     with pytest.raises(FileExistsError, match=r"model\.onnx' exists already; pass overwrite=True"):
@@ -238,19 +238,21 @@ def test_missing_packages(lac, tmp_path, monkeypatch):
     monkeypatch.setattr(_graph, "find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(ImportError, match="needs the package onnxscript"):
         own.export_onnx(tmp_path / "m.onnx")
-    lac.export_onnx(tmp_path / "m.onnx", accuracy=0.9)  # has no need of it
+    lac.export_onnx(tmp_path / "m.onnx", accuracy=0.9)  # It does not need the package.
 
 
-def test_nothing_of_the_extra_is_loaded_before_it_is_used():
+def test_packages_of_the_extra_are_imported_lazily():
     code = (
         "import sys, shortlist.onnx; "
         "print([m for m in ('onnx', 'onnxscript', 'onnxruntime') if m in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "[]"
 
 
-def test_a_graph_larger_than_a_file_can_be(lac, tmp_path, monkeypatch):
+def test_a_graph_that_is_larger_than_a_file_can_be(lac, tmp_path, monkeypatch):
     monkeypatch.setattr(_file, "MAX_BYTES", 10)
     with pytest.raises(ValueError, match=r"GB of weights, but an ONNX file has at most 2 GB"):
         lac.export_onnx(tmp_path / "m.onnx", accuracy=0.9)
@@ -297,7 +299,7 @@ def test_invalid_operating_points(lac, shortlister, path_of_selectors, tmp_path)
     with pytest.raises(ValueError, match=r"accuracy = 0.9: a FixedSelector takes no operating poi"):
         fixed.export_onnx(target, accuracy=0.9)
     by_class = sl.SplitConformal("lac", by="class").fit(scores, y)
-    with pytest.raises(ValueError, match="by = 'class' needs a threshold for each class, which can"):
+    with pytest.raises(ValueError, match="by = 'class' needs a threshold for each class, which"):
         by_class.export_onnx(target)
     with pytest.raises(ValueError, match="by = 'class' has a threshold for each class, not one"):
         threshold_for(by_class, accuracy=0.8)
@@ -311,7 +313,7 @@ def test_invalid_operating_points(lac, shortlister, path_of_selectors, tmp_path)
     ):
         lac.export_onnx(target, dtype="float16")
     assert not list(tmp_path.iterdir())
-    apart.export_onnx(target, cost_weight=0.1)  # guarantees nothing, and needs no calibration
+    apart.export_onnx(target, cost_weight=0.1)  # A cost weight needs no calibration.
 
 
 def test_the_number_of_candidates(lac, tmp_path):
@@ -346,5 +348,5 @@ def test_more_candidates_than_fit_saw(tmp_path):
         "scores": np.pad(feeds["scores"], ((0, 0), (0, 3)), constant_values=7.0),
         "features": new_x,
     }
-    found, sets = run(path, longer), model.predict_set(new, new_x, accuracy=0.5)
-    assert (found["sizes"] == sets.sizes).mean() > 0.999
+    outputs, sets = run(path, longer), model.predict_set(new, new_x, accuracy=0.5)
+    assert (outputs["sizes"] == sets.sizes).mean() > 0.999

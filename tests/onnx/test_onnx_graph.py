@@ -1,4 +1,4 @@
-"""Parts of a graph, against the torch code that they stand for."""
+"""Compare parts of a graph with the torch code that they are equivalent to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gains_of(kind: str, rows: int, members: int) -> np.ndarray:
     return {
         "any": gains,
         "falling": -np.sort(-gains, axis=1),
-        "rising": np.sort(gains, axis=1),  # one pool of all
+        "rising": np.sort(gains, axis=1),  # One pool of all members.
         "tiny": gains * 10.0 ** -rng.integers(0, 300, size=gains.shape),
         "in 16ths": rng.integers(0, 4, size=gains.shape) / 16,
         "nothing": np.zeros_like(gains),
@@ -52,9 +52,9 @@ def gains_of(kind: str, rows: int, members: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["any", "falling", "rising", "tiny", "in 16ths", "nothing"])
-@pytest.mark.parametrize("prices", ["linear", "log", "some are free", "of each row"])
+@pytest.mark.parametrize("cost", ["linear", "log", "some are free", "of each row"])
 @pytest.mark.parametrize("members", [1, 2, 3, 17, 40])
-def test_the_envelope(kind, prices, members):
+def test_the_envelope(kind, cost, members):
     rows = 300
     gains = gains_of(kind, rows, members)
     rng = np.random.default_rng(1)
@@ -63,15 +63,15 @@ def test_the_envelope(kind, prices, members):
         "log": np.diff(np.log(np.arange(1, members + 1)), prepend=0.0)[None],
         "some are free": rng.integers(0, 2, size=(1, members)).astype(float),
         "of each row": rng.integers(0, 3, size=(rows, members)).astype(float),
-    }[prices]
+    }[cost]
     graph = Graph()
-    asked = graph.input("gains", F64, ["rows", members])
-    result = slopes(graph, asked, graph.constant(given), members, falling=False)
+    value = graph.input("gains", F64, ["rows", members])
+    result = slopes(graph, value, graph.constant(given), members, falling=False)
     expected = slopes_by_torch(torch.tensor(gains), torch.tensor(given).expand(rows, -1))
-    got = value_of(graph, result, gains=gains)
-    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-12, atol=0)
-    if kind == "in 16ths" and prices == "linear":  # sums are exact, and so is the rest
-        assert (got == expected.numpy()).all()
+    result_values = value_of(graph, result, gains=gains)
+    np.testing.assert_allclose(result_values, expected.numpy(), rtol=1e-12, atol=0)
+    if kind == "in 16ths" and cost == "linear":  # Sums are exact, and so are the slopes.
+        assert (result_values == expected.numpy()).all()
 
 
 @pytest.mark.parametrize("members", [1, 2, 5, 16, 33])
@@ -87,10 +87,10 @@ def test_the_running_minimum(members):
 def test_ties_go_to_the_highest_label(depth, dtype):
     scores = np.random.default_rng(0).integers(-2, 3, size=(500, 40)).astype(dtype) * 0.125
     scores[:100] = 0.0
-    scores[:100:2, ::3] = -0.0  # equal to the others
+    scores[:100:2, ::3] = -0.0  # Equal to the others.
     graph = Graph()
-    asked = graph.input("scores", np.dtype(dtype), ["rows", 40])
-    ranked = Ranked.from_scores(graph, asked, 40, depth)
+    value = graph.input("scores", np.dtype(dtype), ["rows", 40])
+    ranked = Ranked.from_scores(graph, value, 40, depth)
     result = value_of(graph, ranked.labels, scores=scores)
     assert (result == sort_labels(torch.tensor(scores), depth).numpy()).all()
 
@@ -99,8 +99,8 @@ def test_compact_keeps_the_order():
     labels = np.array([[5, 3, 1, 0], [2, 4, 6, 8]])
     inside = np.array([[0, 1, 0, 1], [1, 1, 1, 1]])
     graph = Graph()
-    asked, mask = (graph.input(name, INT, ["rows", 4]) for name in ("labels", "inside"))
-    result = value_of(graph, compact(graph, asked, mask > 0, 4), labels=labels, inside=inside)
+    value, mask = (graph.input(name, INT, ["rows", 4]) for name in ("labels", "inside"))
+    result = value_of(graph, compact(graph, value, mask > 0, 4), labels=labels, inside=inside)
     assert result.tolist() == [[3, 0, -1, -1], [2, 4, 6, 8]]
 
 
@@ -113,7 +113,7 @@ def test_a_log_of_nothing_is_minus_infinity():
 
 
 @pytest.mark.parametrize("score", SCORES.values())
-def test_thresholds_are_lowered_alike_in_the_graph_and_infinities_stay(score):
+def test_thresholds_are_lowered_as_in_torch_and_infinities_are_kept(score):
     at = np.array([0.25, 0.0, np.inf, -np.inf, *([-0.25] if score is not LAC else [])])
     lower = score().lower(torch.tensor(at), 1e-6).numpy()
     assert (lower <= at).all()
@@ -140,9 +140,9 @@ def test_values_promote_types_as_torch_does():
     ):
         part = Graph(graph)
         part.nodes, part.inputs = list(graph.nodes), list(graph.inputs)
-        got = value_of(part, result, i=x, s=single, w=u)
-        assert got.dtype == expected.numpy().dtype
-        assert (got == expected.numpy()).all()
+        result_values = value_of(part, result, i=x, s=single, w=u)
+        assert result_values.dtype == expected.numpy().dtype
+        assert (result_values == expected.numpy()).all()
     with pytest.raises(ValueError, match="integers and a float: convert the integers first"):
         i + 0.5
     with pytest.raises(ValueError, match="only value\\[:, start:stop\\]"):
@@ -151,7 +151,7 @@ def test_values_promote_types_as_torch_does():
 
 @pytest.mark.parametrize("metric", [True, False])
 def test_neighbours(metric):
-    """Near ones, far ones, a class without any, and rows that all neighbours lie away from."""
+    """Compare near and far rows, rows far from all neighbours, and a class without neighbours."""
     rng = np.random.default_rng(0)
     index = torch.tensor(rng.choice([0, 1, 3], size=40, p=[0.7, 0.25, 0.05]))
     x = torch.tensor(rng.normal(size=(40, 5)) + 3 * rng.normal(size=5), dtype=torch.float32)
@@ -170,7 +170,7 @@ def test_neighbours(metric):
         assert (expected[:, 2] == expected.min()).all()
 
 
-def test_small_constants_are_kept_once_and_large_ones_are_not_compared():
+def test_equal_small_constants_are_stored_once():
     graph = Graph()
     assert graph.constant(np.float64(1)).name == graph.constant(np.float64(1)).name
     assert graph.constant(np.float64(1)).name != graph.constant(np.float32(1)).name

@@ -1,4 +1,4 @@
-"""Models: the sets of a graph are those of `predict_set`, on 10,000 rows of each kind."""
+"""Test that the sets of exported models are those of `predict_set`, on 10,000 rows of each type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_shortlister_whose_envelope_has_dents(tmp_path):
 
 
 def test_shortlister_with_many_classes_and_buckets(tmp_path):
-    """More sizes than the grid has: buckets are wider than one label."""
+    """The grid has fewer sizes than there are classes, so buckets are wider than one label."""
     rng = np.random.default_rng(0)
     n, rows = 60, 3000
     y = rng.integers(n, size=rows)
@@ -144,7 +144,7 @@ def test_cardinality_selector(inputs, family, network, kind, tmp_path):
 
 
 class Undecided(torch.nn.Module):
-    """Gives some sets exactly the same score."""
+    """Returns exactly the same score for all sets."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ def test_families_of_candidates(family, tmp_path):
 
 
 def test_candidates_out_of_order_and_tied(tmp_path):
-    """Rows are put in order; ties keep the order that they came in."""
+    """Rows are sorted. Candidates with equal scores keep their order."""
     labels, scores = np.array([[3, 1, 2], [0, 2, -1]]), np.float32([[0.2, 0.4, 0.4], [0.1, 0.5, 0]])
     fit, _, _ = candidates("proba")
     model = sl.FixedSelector(sl.TopK([1, 2]), 1).fit(fit, data("proba").y[:FIT])
@@ -296,7 +296,7 @@ def test_the_threshold_as_an_input(tmp_path):
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_any_number_of_rows(rows, tmp_path):
-    """One graph, any batch: what a row gets does not depend on the others."""
+    """The set of a row does not depend on the batch."""
     model = shortlister("logits", True, True)
     scores, x = data("logits").new
     path = model.export_onnx(tmp_path / "m.onnx", accuracy=0.95)

@@ -1,4 +1,4 @@
-"""Scores: the sets of a graph are those of `predict_set`, on 10,000 rows of each kind."""
+"""Test that the sets of exported scores are those of `predict_set`, on 10,000 rows of each type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's selector: what it learns, what it is given, what it must not depend on."""
+"""The paper's selector: its choices, its losses, networks and inputs, and its invariances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILY = sl.TopK([1, 2, 4, 6])
 
 
 def selector(**parameters: object) -> sl.CardinalitySelector:
-    given: dict[str, object] = {
+    defaults: dict[str, object] = {
         "family": FAMILY,
         "cost_weight": 0.1,
         "inputs": "scores",
@@ -30,7 +30,7 @@ def selector(**parameters: object) -> sl.CardinalitySelector:
         "max_epochs": 8,
         "patience": 3,
     }
-    return sl.CardinalitySelector(**(given | parameters))  # type: ignore[arg-type]
+    return sl.CardinalitySelector(**(defaults | parameters))  # type: ignore[arg-type]
 
 
 def loss_of(model: sl.SetPredictor, p: Problem, weight: float = 0.1) -> float:
@@ -38,7 +38,7 @@ def loss_of(model: sl.SetPredictor, p: Problem, weight: float = 0.1) -> float:
     return sl.metrics.cardinality_loss(sets, p.y, cost="log", cost_weight=weight)
 
 
-# What it learns
+# The choices
 
 
 @pytest.mark.parametrize("loss", loss_names())
@@ -64,10 +64,10 @@ def best_constant(learn: Problem, unseen: Problem) -> float:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_set_is_preferred_before_the_data_have_spoken(
+def test_training_starts_without_a_preference_for_a_set(
     seed: int, learn: Problem, unseen: Problem
 ) -> None:
-    """The margin loss is flat where a wrong set leads: from a start of its own it never returns."""
+    """The margin loss has no gradient where a wrong set leads, so that a biased start is final."""
     model = selector(loss="margin", inputs="features", width=64, random_state=seed)
     model.fit(learn.scores, learn.y, learn.x)
     assert loss_of(model, unseen) < 1.05 * best_constant(learn, unseen)
@@ -92,7 +92,7 @@ def test_the_sets_are_the_best_labels_of_the_chosen_size(learn: Problem, unseen:
     assert "no accuracy is guaranteed" in str(sets.guarantee)
 
 
-def test_the_cost_is_the_users(learn: Problem, unseen: Problem) -> None:
+def test_costs_of_every_type(learn: Problem, unseen: Problem) -> None:
     free = selector(cost={1: 0.0, 2: 0.0, 4: 0.0, 6: 0.0}).fit(learn.scores, learn.y)
     steep = selector(cost=lambda size: 100.0 * (size - 1)).fit(learn.scores, learn.y)
     assert free.predict_set(unseen.scores).accuracy(unseen.y) > 0.99
@@ -125,11 +125,11 @@ def test_the_papers_second_algorithm_chooses_a_threshold(learn: Problem, unseen:
     ]
     loss = sl.metrics.cardinality_loss(sets, unseen.y, cost_weight=0.1)
     assert loss <= min(losses) + 0.005
-    assert loss < 0.08  # the best there is: log 4 / 10 for half of the rows
+    assert loss < 0.08  # The optimum is log(4) / 10 for half of the rows.
 
 
-def test_sets_that_are_no_prefixes(learn: Problem, unseen: Problem) -> None:
-    """The best label, or its half of the classes; at lambda 0 too there is something to learn."""
+def test_sets_that_are_not_prefixes(learn: Problem, unseen: Problem) -> None:
+    """The best label, or its half of the classes. Such a family is also trained at lambda 0."""
 
     def best(ranking: sl.Ranking) -> np.ndarray:
         return np.eye(N_CLASSES, dtype=bool)[np.asarray(ranking.labels)[:, 0]]
@@ -147,11 +147,11 @@ def test_sets_that_are_no_prefixes(learn: Problem, unseen: Problem) -> None:
         sl.FixedSelector(family, i).fit(learn.scores, learn.y).predict_set(unseen.scores)
         for i in range(2)
     ]
-    # A half may miss the best label's own neighbours, so that neither set is always the better.
+    # Neither set contains the other's labels in all rows, so that both are needed.
     assert sets.accuracy(unseen.y) >= max(c.accuracy(unseen.y) for c in constants)
 
 
-# Where there is nothing to learn
+# Problems without training
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_one_set_or_no_cost_needs_no_training(
 
 
 class Constant(nn.Module):
-    """Gives the same outputs whatever it sees."""
+    """A network with constant outputs."""
 
     def __init__(self, outputs: list[float]) -> None:
         super().__init__()
@@ -186,10 +186,10 @@ def test_ties_go_to_the_largest_set(outputs: list[float], chosen: int, learn: Pr
     assert (model.choose(learn.scores) == chosen).all()
 
 
-# Losses and networks of the user's own
+# Losses and networks given by the user
 
 
-def test_a_loss_module_is_the_loss_of_that_name(learn: Problem, unseen: Problem) -> None:
+def test_a_loss_module_equals_the_loss_of_the_same_name(learn: Problem, unseen: Problem) -> None:
     named = selector(loss="gce", q=0.4, dtype="float64").fit(learn.scores, learn.y)
     for reduction in ("mean", "none"):
         module = CostSensitiveCompSumLoss("gce", q=0.4, reduction=reduction)
@@ -199,13 +199,13 @@ def test_a_loss_module_is_the_loss_of_that_name(learn: Problem, unseen: Problem)
 
 
 class Regress(nn.Module):
-    """A loss that no one else has: predict one minus the cost."""
+    """A custom loss: the squared error of a prediction of one minus the cost."""
 
     def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
         return (scores - (1 - costs)).square().sum(dim=-1).mean()
 
 
-def test_any_module_of_scores_and_costs_will_do(learn: Problem, unseen: Problem) -> None:
+def test_any_module_of_scores_and_costs_is_a_loss(learn: Problem, unseen: Problem) -> None:
     model = selector(loss=Regress(), width=64, max_epochs=20).fit(learn.scores, learn.y)
     sizes = model.predict_set(unseen.scores).sizes
     assert (sizes == np.where(unseen.hard, 4, 1)).mean() > 0.95
@@ -216,30 +216,34 @@ def test_any_module_of_scores_and_costs_will_do(learn: Problem, unseen: Problem)
     assert curve.accuracy[0] < curve.accuracy[1]
 
 
-def test_the_users_module_is_copied_not_changed(learn: Problem, unseen: Problem) -> None:
-    mine = nn.Sequential(nn.Linear(N_CLASSES + 1, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 4))
-    before = {name: value.clone() for name, value in mine.state_dict().items()}
-    model = selector(network=mine, dtype="float64").fit(learn.scores, learn.y)
-    assert model.network is mine
-    assert mine.training
-    for name, value in mine.state_dict().items():
+def test_a_given_network_is_copied_and_not_changed(learn: Problem, unseen: Problem) -> None:
+    network = nn.Sequential(
+        nn.Linear(N_CLASSES + 1, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 4)
+    )
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    model = selector(network=network, dtype="float64").fit(learn.scores, learn.y)
+    assert model.network is network
+    assert network.training
+    for name, value in network.state_dict().items():
         assert torch.equal(value, before[name])
         assert value.dtype == torch.float32
-    again = selector(network=mine, dtype="float64").fit(learn.scores, learn.y)
+    again = selector(network=network, dtype="float64").fit(learn.scores, learn.y)
     assert (again.choose(unseen.scores) == model.choose(unseen.scores)).all()
-    assert (model.choose(unseen.scores) == model.choose(unseen.scores)).all()  # dropout is off
+    assert (
+        model.choose(unseen.scores) == model.choose(unseen.scores)
+    ).all()  # Dropout is disabled.
     assert loss_of(model, unseen) < 0.13
 
 
-def test_a_function_makes_the_network_for_the_inputs(learn: Problem) -> None:
-    asked = []
+def test_a_function_can_build_the_network(learn: Problem) -> None:
+    shapes = []
 
     def linear(n_in: int, n_out: int) -> nn.Module:
-        asked.append((n_in, n_out))
+        shapes.append((n_in, n_out))
         return nn.Linear(n_in, n_out)
 
     model = selector(network=linear, inputs="both").fit(learn.scores, learn.y, learn.x)
-    assert asked == [(3 + N_CLASSES + 1, 4)]
+    assert shapes == [(3 + N_CLASSES + 1, 4)]
     again = selector(network=nn.Linear, inputs="both").fit(learn.scores, learn.y, learn.x)
     assert again.history_.loss == model.history_.loss  # type: ignore[union-attr]
 
@@ -253,7 +257,7 @@ def test_a_function_makes_the_network_for_the_inputs(learn: Problem) -> None:
         (nn.Tanh(), r"shape \(2, 7\)"),
     ],
 )
-def test_a_network_that_does_not_fit_is_explained(
+def test_a_network_of_the_wrong_shape_is_refused(
     network: nn.Module, message: str, learn: Problem
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -272,7 +276,7 @@ def test_batch_norm_and_odd_row_counts(learn: Problem) -> None:
 # Inputs
 
 
-def test_it_sees_only_what_it_is_told_to(learn: Problem, unseen: Problem) -> None:
+def test_the_network_uses_only_the_requested_inputs(learn: Problem, unseen: Problem) -> None:
     by_features = selector(inputs="features").fit(learn.scores, learn.y, learn.x)
     shuffled = unseen.scores[:, ::-1].copy()
     assert (
@@ -301,46 +305,46 @@ def test_scores_of_half_precision(learn: Problem, unseen: Problem) -> None:
     assert (sets.sizes == whole.sizes).mean() > 0.95
 
 
-@pytest.mark.parametrize("kind", ["logits", "proba", "log_proba"])
-def test_what_the_scores_are_makes_no_difference(
-    kind: str, learn: Problem, unseen: Problem
+@pytest.mark.parametrize("score_type", ["logits", "proba", "log_proba"])
+def test_choices_do_not_depend_on_the_type_of_scores(
+    score_type: str, learn: Problem, unseen: Problem
 ) -> None:
     def convert(scores: np.ndarray) -> np.ndarray:
         log_p = torch.from_numpy(scores).log_softmax(dim=1).numpy()
-        return {"logits": scores, "proba": np.exp(log_p), "log_proba": log_p}[kind]
+        return {"logits": scores, "proba": np.exp(log_p), "log_proba": log_p}[score_type]
 
     model = selector(dtype="float64").fit(convert(learn.scores), learn.y)
-    assert model.score_type_ == kind
-    declared = selector(dtype="float64", score_type=kind).fit(convert(learn.scores), learn.y)
+    assert model.score_type_ == score_type
+    declared = selector(dtype="float64", score_type=score_type).fit(convert(learn.scores), learn.y)
     by_logits = selector(dtype="float64").fit(learn.scores, learn.y)
     choice = by_logits.choose(unseen.scores)
     assert (model.choose(convert(unseen.scores)) == choice).all()
     assert (declared.choose(convert(unseen.scores)) == choice).all()
 
 
-def test_the_kind_of_scores_is_decided_at_fit_and_kept(learn: Problem) -> None:
+def test_the_score_type_is_inferred_at_fit(learn: Problem) -> None:
     model = selector().fit(learn.scores, learn.y)
     p = torch.from_numpy(learn.scores[:50]).softmax(dim=1).numpy()
     with pytest.warns(UserWarning, match="look like probabilities"):
         before = model.choose(p)
     assert model.score_type_ == "logits"
-    # A batch that looks like probabilities is still read as logits: adding 5 changes nothing.
+    # Scores that look like probabilities are still used as logits: adding 5 changes nothing.
     assert (model.choose(p + 5) == before).all()
 
 
-def test_only_so_many_scores_are_seen_as_asked_for(learn: Problem) -> None:
-    asked = []
+def test_score_depth_limits_the_inputs(learn: Problem) -> None:
+    n_inputs = []
 
     def linear(n_in: int, n_out: int) -> nn.Module:
-        asked.append(n_in)
+        n_inputs.append(n_in)
         return nn.Linear(n_in, n_out)
 
     selector(network=linear, score_depth=2).fit(learn.scores, learn.y)
-    assert asked == [2 + 1]  # and the mass of the others
+    assert n_inputs == [2 + 1]  # Two log-probabilities and the mass of all others.
 
 
-def candidates(p: Problem, depth: int = 4) -> sl.Ranking:
-    """The best few, with rows of unequal lengths."""
+def to_candidates(p: Problem, depth: int = 4) -> sl.Ranking:
+    """Candidates: the best labels, with different numbers of them in each row."""
     labels = np.argsort(-p.scores, axis=1)[:, :depth]
     log_p = torch.from_numpy(p.scores).log_softmax(dim=1).numpy()
     kept = np.take_along_axis(log_p, labels, axis=1)
@@ -348,10 +352,10 @@ def candidates(p: Problem, depth: int = 4) -> sl.Ranking:
     return sl.Ranking.from_candidates(labels, kept, N_CLASSES)
 
 
-def test_ranked_candidates_will_do(learn: Problem, unseen: Problem) -> None:
+def test_candidates_are_accepted(learn: Problem, unseen: Problem) -> None:
     model = selector(family=sl.TopK([1, 2, 4]), width=64, max_epochs=20)
-    model.fit(candidates(learn), learn.y)
-    ranking = candidates(unseen)
+    model.fit(to_candidates(learn), learn.y)
+    ranking = to_candidates(unseen)
     sets = model.predict_set(ranking)
     assert (sets.sizes == np.where(unseen.hard, 4, 1)).mean() > 0.9
     assert (sets.sizes <= (np.asarray(ranking.labels) >= 0).sum(axis=1)).all()
@@ -362,7 +366,7 @@ def test_ranked_candidates_will_do(learn: Problem, unseen: Problem) -> None:
 # Labels
 
 
-def test_names_instead_of_numbers(learn: Problem, unseen: Problem) -> None:
+def test_labels_can_be_names(learn: Problem, unseen: Problem) -> None:
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     numbers = selector().fit(learn.scores, learn.y)
     sorted_names = selector().fit(learn.scores, names[learn.y])
@@ -372,25 +376,25 @@ def test_names_instead_of_numbers(learn: Problem, unseen: Problem) -> None:
     assert sorted_names.predict_set(unseen.scores).accuracy(names[unseen.y]) == pytest.approx(
         numbers.predict_set(unseen.scores).accuracy(unseen.y)
     )
-    backwards = names[::-1]  # columns in an order of the user's own
-    told = selector().fit(learn.scores, backwards[learn.y], classes=backwards)
-    assert told.classes_.tolist() == backwards.tolist()
-    assert told.predict_set(unseen.scores).accuracy(backwards[unseen.y]) > 0.9
+    backwards = names[::-1]  # The columns are not sorted by name.
+    declared = selector().fit(learn.scores, backwards[learn.y], classes=backwards)
+    assert declared.classes_.tolist() == backwards.tolist()
+    assert declared.predict_set(unseen.scores).accuracy(backwards[unseen.y]) > 0.9
     known = sl.Ranking.from_scores(learn.scores, classes=backwards)
     by_ranking = selector().fit(known, backwards[learn.y])
-    assert by_ranking.predict_set(unseen.scores) == told.predict_set(unseen.scores)
+    assert by_ranking.predict_set(unseen.scores) == declared.predict_set(unseen.scores)
 
 
 def test_labels_that_do_not_name_every_column_need_classes(learn: Problem) -> None:
-    some = learn.y < 5
+    without_last = learn.y < 5
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     with pytest.raises(ValueError, match=r"5 distinct labels.*6 columns.*classes="):
-        selector().fit(learn.scores[some], names[learn.y[some]])
-    model = selector().fit(learn.scores[some], names[learn.y[some]], classes=names)
+        selector().fit(learn.scores[without_last], names[learn.y[without_last]])
+    model = selector().fit(learn.scores[without_last], names[learn.y[without_last]], classes=names)
     assert model.classes_.tolist() == names.tolist()
 
 
-def test_a_ranking_that_names_its_columns_otherwise_is_refused(learn: Problem) -> None:
+def test_a_ranking_with_other_column_names_is_refused(learn: Problem) -> None:
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     model = selector().fit(learn.scores, names[learn.y])
     assert model.predict_set(sl.Ranking.from_scores(learn.scores, classes=names)).n_classes == 6
@@ -411,26 +415,26 @@ def test_torch_in_torch_out(learn: Problem, unseen: Problem) -> None:
     assert isinstance(sets.sizes, Tensor)
     assert isinstance(sets.contains(torch.from_numpy(unseen.y)), Tensor)
     by_numpy = selector(inputs="both").fit(learn.scores, learn.y, learn.x)
-    found = by_numpy.choose(unseen.scores, unseen.x)
-    assert isinstance(found, np.ndarray)
-    assert (found == choice.numpy()).all()
+    numpy_choice = by_numpy.choose(unseen.scores, unseen.x)
+    assert isinstance(numpy_choice, np.ndarray)
+    assert (numpy_choice == choice.numpy()).all()
 
 
-def test_nothing_of_the_users_is_changed(learn: Problem) -> None:
-    given = [a.copy() for a in (learn.scores, learn.y, learn.x)]
-    for array in given:
+def test_inputs_are_not_changed(learn: Problem) -> None:
+    inputs = [a.copy() for a in (learn.scores, learn.y, learn.x)]
+    for array in inputs:
         array.flags.writeable = False
-    model = selector(inputs="both").fit(*given)
-    model.predict_set(given[0], given[2])
-    for array, before in zip(given, (learn.scores, learn.y, learn.x), strict=True):
+    model = selector(inputs="both").fit(*inputs)
+    model.predict_set(inputs[0], inputs[2])
+    for array, before in zip(inputs, (learn.scores, learn.y, learn.x), strict=True):
         assert np.array_equal(array, before)
 
 
-# What a choice must not depend on
+# Invariances
 
 
 @pytest.mark.parametrize("inputs", ["features", "scores", "both"])
-def test_one_row_at_a_time_equals_all_at_once(inputs: str, learn: Problem, unseen: Problem) -> None:
+def test_sets_do_not_depend_on_the_batch(inputs: str, learn: Problem, unseen: Problem) -> None:
     model = selector(inputs=inputs).fit(learn.scores, learn.y, learn.x)
     together = model.predict_set(unseen.scores[:60], unseen.x[:60])
     rows = range(60)
@@ -442,8 +446,8 @@ def test_one_row_at_a_time_equals_all_at_once(inputs: str, learn: Problem, unsee
     assert back.labels() == alone[::-1]
 
 
-def test_the_order_of_the_columns_changes_only_the_names(learn: Problem, unseen: Problem) -> None:
-    order = np.array([3, 0, 5, 1, 4, 2])  # column j holds class order[j]
+def test_choices_do_not_depend_on_the_order_of_columns(learn: Problem, unseen: Problem) -> None:
+    order = np.array([3, 0, 5, 1, 4, 2])  # Column j is class order[j].
     position = np.argsort(order)
     plain = selector().fit(learn.scores, learn.y)
     moved = selector().fit(learn.scores[:, order], position[learn.y])
@@ -461,7 +465,7 @@ def test_a_shift_of_the_logits_changes_nothing(learn: Problem, unseen: Problem) 
     assert shifted.predict_set(shift(unseen)) == plain.predict_set(unseen.scores)
 
 
-def test_the_same_seed_gives_the_same_model(learn: Problem) -> None:
+def test_fit_is_reproducible(learn: Problem) -> None:
     first, second = (selector().fit(learn.scores, learn.y) for _ in range(2))
     assert first.history_.loss == second.history_.loss  # type: ignore[union-attr]
     other = selector(random_state=1).fit(learn.scores, learn.y)
@@ -471,7 +475,7 @@ def test_the_same_seed_gives_the_same_model(learn: Problem) -> None:
     assert state.history_.loss == again.history_.loss  # type: ignore[union-attr]
 
 
-# Keeping, copying, interrupting
+# Copies, pickles and interrupted fits
 
 
 def test_clone_and_parameters(learn: Problem) -> None:
@@ -484,7 +488,7 @@ def test_clone_and_parameters(learn: Problem) -> None:
     assert copied.fit(learn.scores, learn.y).history_.loss == model.history_.loss  # type: ignore[union-attr]
     copied.set_params(cost_weight=0.7, loss="log")
     assert copied.get_params()["cost_weight"] == 0.7
-    # What was learned stays until the next fit.
+    # Parameters take effect at the next fit.
     assert "cost_weight = 0.1" in str(copied.predict_set(learn.scores).guarantee)
     assert "gce" in repr(model)
 
@@ -497,7 +501,7 @@ def test_a_pickle_predicts_the_same(learn: Problem, unseen: Problem) -> None:
 
 
 class Breaking(nn.Module):
-    """A loss that is interrupted once, after some calls."""
+    """A loss that is interrupted once, after a number of calls."""
 
     left = 0
 
@@ -516,7 +520,7 @@ def broken() -> Callable[[int], None]:
     return after
 
 
-def test_an_interrupted_fit_goes_on_from_its_checkpoint(
+def test_an_interrupted_fit_resumes_from_its_checkpoint(
     learn: Problem, unseen: Problem, tmp_path: Path, broken: Callable[[int], None]
 ) -> None:
     path = tmp_path / "selector.ckpt"
@@ -534,7 +538,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
     assert (model.choose(unseen.scores) == whole.choose(unseen.scores)).all()
 
 
-def test_an_interrupted_fit_leaves_no_model_that_looks_fitted(
+def test_an_interrupted_first_fit_leaves_the_model_unfitted(
     learn: Problem, broken: Callable[[int], None]
 ) -> None:
     model = selector(loss=Breaking())
@@ -545,7 +549,7 @@ def test_an_interrupted_fit_leaves_no_model_that_looks_fitted(
         model.predict_set(learn.scores)
 
 
-def test_a_fit_that_fails_leaves_the_model_as_it_was(
+def test_a_failed_fit_does_not_change_the_model(
     learn: Problem, unseen: Problem, broken: Callable[[int], None]
 ) -> None:
     model = selector(family=None, loss=Breaking()).fit(learn.scores, learn.y)
@@ -559,7 +563,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(
     assert len(model.classes_) == N_CLASSES
 
 
-def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
+def test_the_error_of_a_nan_loss_names_lambda(learn: Problem) -> None:
     class Nan(nn.Module):
         def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
             return scores.sum() * torch.nan
@@ -568,7 +572,7 @@ def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
         selector(loss=Nan()).fit(learn.scores, learn.y)
 
 
-def test_the_frontier_has_one_point_which_is_the_sets(learn: Problem, unseen: Problem) -> None:
+def test_the_frontier_is_one_point(learn: Problem, unseen: Problem) -> None:
     model = selector().fit(learn.scores, learn.y)
     curve, sets = model.frontier(unseen.scores, unseen.y), model.predict_set(unseen.scores)
     assert curve.accuracy.tolist() == [pytest.approx(sets.accuracy(unseen.y))]
@@ -582,7 +586,7 @@ def test_the_default_family_doubles_up_to_the_number_of_classes(learn: Problem) 
     assert model.family is None
 
 
-def test_a_dense_ranking_that_is_too_shallow_is_refused_whatever_its_rows(learn: Problem) -> None:
+def test_a_dense_ranking_of_too_small_depth_is_refused(learn: Problem) -> None:
     model = selector().fit(learn.scores, learn.y)
     easy = learn.scores[~learn.hard]
     assert (model.predict_set(easy).sizes < 4).all()

@@ -1,4 +1,4 @@
-"""The selector that learns nothing, and what all set predictors share."""
+"""The fixed selector, and the methods that all set predictors share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import shortlist as sl
 
 
 @pytest.mark.parametrize("k", range(1, N_CLASSES + 1))
-def test_it_is_top_k(k: int, learn: Problem) -> None:
+def test_a_member_of_top_k(k: int, learn: Problem) -> None:
     model = sl.FixedSelector(index=k - 1).fit(learn.scores, learn.y)
     order = np.argsort(-learn.scores, axis=1)[:, :k]
     sets = model.predict_set(learn.scores)
@@ -24,13 +24,13 @@ def test_it_is_top_k(k: int, learn: Problem) -> None:
     assert "no accuracy is guaranteed" in str(sets.guarantee)
 
 
-def test_it_is_one_threshold(learn: Problem) -> None:
+def test_a_member_of_thresholds(learn: Problem) -> None:
     model = sl.FixedSelector(sl.Threshold([5.0, 2.0]), index=1).fit(learn.scores, learn.y)
     for row, labels in zip(learn.scores, model.predict_set(learn.scores).labels(), strict=True):
         assert set(labels) == set(np.flatnonzero(row > 2.0) if row.max() > 2 else [row.argmax()])
 
 
-def test_the_frontier_is_every_member_in_turn(learn: Problem, unseen: Problem) -> None:
+def test_the_frontier_has_a_point_for_every_member(learn: Problem, unseen: Problem) -> None:
     family = sl.TopK([1, 3, 6])
     curve = sl.FixedSelector(family).fit(learn.scores, learn.y).frontier(unseen.scores, unseen.y)
     for i in range(3):
@@ -71,7 +71,7 @@ def test_an_index_outside_the_family(index: object, learn: Problem) -> None:
     model = sl.FixedSelector(sl.TopK([1, 2, 3]), index=index)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"index.*{index}"):
         model.fit(learn.scores, learn.y)
-    with pytest.raises(NotFittedError):  # a failed fit is no fit
+    with pytest.raises(NotFittedError):  # A failed fit leaves no fitted model.
         model.predict_set(learn.scores)
 
 

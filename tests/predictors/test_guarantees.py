@@ -1,7 +1,7 @@
-"""The guarantees, counted: over many draws of the calibration rows, sets hold what they guarantee.
+"""Guarantees, checked by simulation over many draws of the calibration rows.
 
-Standard errors are those of the spread over the draws. The study, `pytest -m study`, repeats the
-first test with 300 draws.
+Standard errors are computed from the variation over the draws. The study, `pytest -m study`,
+repeats the first test with 300 draws.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from shortlist.conformal.ranks import min_calibration_size, quantile_rank
 
 LEVELS = [0.5, 0.8, 0.9, 0.95, 0.98]
 M = 150
-"""Calibration rows: alpha (M + 1) is whole at none of the levels."""
+"""Number of calibration rows; alpha (M + 1) is not an integer at any of the accuracies."""
 
 Selector = sl.SplitConformal | sl.PlugInSelector
 
 
 def draws(rows: int, m: int, times: int, seed: int = 0) -> Iterator[tuple[NDArray, NDArray]]:
-    """Random parts of a pool, to calibrate with and to test on."""
+    """Yield random parts of a pool, for calibration and for testing."""
     rng = np.random.default_rng(seed)
     for _ in range(times):
         order = rng.permutation(rows)
@@ -38,27 +38,27 @@ def draws(rows: int, m: int, times: int, seed: int = 0) -> Iterator[tuple[NDArra
 
 
 def fitted(model: Selector, n: int = 8) -> Selector:
-    """Temperature and penalties from rows of their own, half as many as calibrate."""
+    """Fit temperature and penalties on other rows, half as many as calibrate."""
     scores, y = draw(100, n, seed=99, temperature=1.5)
     return model.set_params(calibration=None).fit(scores, y)
 
 
 def coverages(model: Selector, times: int, seed: int, temperature: float = 1.5) -> NDArray:
-    """The share of test rows whose label is held: (draws, levels)."""
+    """Return the accuracy on the test rows, of shape (draws, accuracies)."""
     scores, y = draw(M + 250, seed=seed, temperature=temperature)
-    found = []
+    result = []
     for calibration, test in draws(len(y), M, times, seed):
         model.calibrate(scores[calibration], y[calibration])
-        found.append(
+        result.append(
             [model.predict_set(scores[test], accuracy=a).accuracy(y[test]) for a in LEVELS]
         )
-    return np.array(found)
+    return np.array(result)
 
 
-def check(found: NDArray, continuous: bool) -> None:
-    """Within three standard errors of what theory says."""
-    mean = found.mean(axis=0)
-    error = 3 * found.std(axis=0, ddof=1) / math.sqrt(len(found))
+def check(result: NDArray, continuous: bool) -> None:
+    """Check that accuracies are within three standard errors of the theory."""
+    mean = result.mean(axis=0)
+    error = 3 * result.std(axis=0, ddof=1) / math.sqrt(len(result))
     assert (error < 0.06).all()
     for accuracy, got, slack in zip(LEVELS, mean, error, strict=True):
         assert got >= accuracy - slack
@@ -77,14 +77,14 @@ def test_marginal_accuracy(name, randomized):
 
 @pytest.mark.parametrize("cost", ["linear", "log"])
 def test_marginal_accuracy_of_the_plug_in_rule(cost):
-    """At cost "log" the first label is free, and its level infinite in every row."""
+    """With cost "log" the first label costs nothing, so that its level is infinite."""
     model = sl.PlugInSelector(cost=cost, allow_empty=True)
     check(coverages(fitted(model), 40, seed=2), continuous=cost == "linear")
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_sets_that_are_never_empty_only_add_accuracy(name, randomized):
-    """Which at low levels is that of the first label."""
+    """At low requests, the accuracy is that of the first label."""
     free = fitted(sl.SplitConformal(name, randomized=randomized, allow_empty=True))
     full = fitted(sl.SplitConformal(name, randomized=randomized))
     with_empty, without = (coverages(m, 20, seed=3, temperature=0.7) for m in (free, full))
@@ -94,29 +94,30 @@ def test_sets_that_are_never_empty_only_add_accuracy(name, randomized):
     assert 0.6 < first < 0.78
     assert without[:, 0].mean() == pytest.approx(first, abs=0.02)
     assert with_empty[:, 0].mean() < 0.58 or (name, randomized) == ("topk", False)
-    if name in ("lac", "margin", "topk"):  # whose first labels are the last to go
+    if name in ("lac", "margin", "topk"):  # Their first labels are removed last.
         assert without[:, -1].mean() == pytest.approx(with_empty[:, -1].mean(), abs=0.01)
 
 
 def test_exact_ties_only_add_accuracy():
-    """Probabilities of a few values, so that a threshold is met by many rows."""
+    """Probabilities have few values, so that many levels equal the threshold."""
     scores, y = draw(M + 250, 4, seed=4)
     p = np.exp(scores.round()) / np.exp(scores.round()).sum(axis=1, keepdims=True)
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(p, y)
-    found = []
+    result = []
     for calibration, test in draws(len(y), M, 30):
         model.calibrate(p[calibration], y[calibration])
-        found.append([model.predict_set(p[test], accuracy=a).accuracy(y[test]) for a in LEVELS])
-    check(np.array(found), continuous=False)
+        result.append([model.predict_set(p[test], accuracy=a).accuracy(y[test]) for a in LEVELS])
+    check(np.array(result), continuous=False)
 
 
-def test_the_ceiling_would_fall_short():
-    """The rank that the paper prints, one higher, holds less than it guarantees at small m."""
+def test_the_ceiling_rank_is_too_high():
+    """With the rank that the paper prints, the accuracy is too low for small m."""
     m, accuracy = 25, 0.9
     scores, y = draw(400, seed=5)
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
     index = model._classes.encode(y)
-    levels = label_levels(model._blocks(sl.Ranking.from_scores(scores), None), index)
+    blocks = model._level_function().blocks(sl.Ranking.from_scores(scores), None)
+    levels = label_levels(blocks, index)
     floor, ceiling = [], []
     for calibration, test in draws(400, m, 1500):
         own, new = np.sort(levels[calibration]), levels[test].numpy()
@@ -155,16 +156,16 @@ def test_marginal_accuracy_over_300_splits(model):
 
 
 def by_part(model: Selector, by: str | None, accuracy: float, times: int = 40) -> NDArray:
-    """Coverage within each class, or each group: (draws, parts)."""
+    """Return the accuracy within each class or group, of shape (draws, parts)."""
     scores, y, groups = uneven(1600, seed=6)
     parts = groups if by == "group" else y
-    found = []
+    result = []
     for calibration, test in draws(len(y), 600, times):
         model.calibrate(scores[calibration], y[calibration], groups=groups[calibration])
-        asked = {"by": by, "groups": groups[test] if by == "group" else None}
-        held = model.predict_set(scores[test], accuracy=accuracy, **asked).contains(y[test])
-        found.append([held[parts[test] == k].mean() for k in np.unique(parts)])
-    return np.array(found)
+        request = {"by": by, "groups": groups[test] if by == "group" else None}
+        held = model.predict_set(scores[test], accuracy=accuracy, **request).contains(y[test])
+        result.append([held[parts[test] == k].mean() for k in np.unique(parts)])
+    return np.array(result)
 
 
 @pytest.mark.parametrize("accuracy", [0.8, 0.9])
@@ -176,24 +177,24 @@ def test_accuracy_within_each_class_or_group(method, by, accuracy):
     model = sl.PlugInSelector(**settings) if method == "plug-in" else None
     model = model or sl.SplitConformal(method, randomized=method == "aps", **settings)
     model.fit(scores, y, groups=groups)
-    found = by_part(model, by, accuracy)
-    error = 3 * found.std(axis=0, ddof=1) / math.sqrt(len(found))
-    assert (found.mean(axis=0) >= accuracy - error).all()
-    assert (found.mean(axis=0) <= accuracy + 1 / 40 + error).all()  # no part has fewer rows
-    # One threshold for all keeps the guarantee on average, and breaks it for the hard ones.
+    result = by_part(model, by, accuracy)
+    error = 3 * result.std(axis=0, ddof=1) / math.sqrt(len(result))
+    assert (result.mean(axis=0) >= accuracy - error).all()
+    assert (result.mean(axis=0) <= accuracy + 1 / 40 + error).all()  # no part has fewer rows
+    # One threshold for all rows keeps the guarantee on average, but not for hard parts.
     if by == "class" or method != "aps":
-        together = by_part(model, None, accuracy, times=10)
-        assert together.mean(axis=0).min() < accuracy - 0.05 or by == "group"
+        batch = by_part(model, None, accuracy, times=10)
+        assert batch.mean(axis=0).min() < accuracy - 0.05 or by == "group"
 
 
 def few_of_some(seed: int = 8) -> tuple[NDArray, NDArray]:
-    """500 rows of classes 0 and 1, few of 2 to 5."""
+    """Draw 500 rows of classes 0 and 1, and few of classes 2 to 5."""
     scores, _ = draw(540, 6, seed=seed)
     y = np.repeat([0, 1, 2, 3, 4, 5], [250, 250, 15, 12, 9, 4])
     return scores + 2 * np.eye(6)[y], y
 
 
-def test_where_no_class_has_enough_rows_the_guarantee_is_for_all_together():
+def test_if_no_class_has_enough_rows_the_guarantee_is_marginal():
     y = np.repeat(np.arange(6), 60)
     scores = draw(360, 6, seed=8)[0] + 2 * np.eye(6)[y]
     model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
@@ -207,7 +208,7 @@ def test_where_no_class_has_enough_rows_the_guarantee_is_for_all_together():
     assert sets == model.set_params(by=None).predict_set(scores, accuracy=0.99)
 
 
-def test_rows_that_were_learned_from_are_not_calibrated_with_in_silence():
+def test_calibrating_with_training_rows_warns():
     scores, y = draw(400, 6, seed=8)
     model = sl.SplitConformal("lac", calibration=None).fit(scores[:200], y[:200])
     with pytest.warns(UserWarning, match="150 of 200 calibration rows are among those") as caught:
@@ -215,21 +216,21 @@ def test_rows_that_were_learned_from_are_not_calibrated_with_in_silence():
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.calibrate(scores[197:397], y[197:397])  # a few may coincide
-        # The rows that fit itself kept for this are rows of their own.
+        model.calibrate(scores[197:397], y[197:397])  # A few may coincide.
+        # The rows that fit held out are not training rows.
         kept = sl.SplitConformal("lac", calibration=0.9, random_state=0).fit(scores, y)
         learning, held_out = kept._split(400)
         kept.calibrate(scores[held_out], y[held_out])
-        # Nothing is learned here, …
+        # Nothing is learned in this case.
         sl.SplitConformal("lac", temperature=None).fit(scores, y).calibrate(scores, y)
-        # … and here rows are too much alike to tell.
+        # Too few rows are distinct in this case.
         alike = np.tile(scores[:4], (100, 1))
         sl.SplitConformal("lac", calibration=None).fit(alike, y).calibrate(alike, y)
     with pytest.warns(UserWarning, match="40 of 40"):
         kept.calibrate(scores[learning], y[learning])
 
 
-def test_probabilities_after_a_fit_on_logits_are_remarked_upon():
+def test_probabilities_after_a_fit_on_logits_warn():
     scores, y = draw(400, 6, seed=8)
     model = sl.SplitConformal("lac").fit(scores, y)
     p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -242,7 +243,7 @@ def test_probabilities_after_a_fit_on_logits_are_remarked_upon():
         model.predict_set(np.abs(scores) + 1, accuracy=0.9)
 
 
-def test_a_mean_size_beyond_the_number_of_classes_is_refused():
+def test_a_mean_size_above_the_number_of_classes_raises():
     scores, y = draw(400, 6, seed=8)
     model = sl.SplitConformal("lac").fit(scores, y)
     assert model.predict_set(scores, mean_size=6).mean_size <= 6
@@ -250,7 +251,7 @@ def test_a_mean_size_beyond_the_number_of_classes_is_refused():
         model.predict_set(scores, mean_size=6.5)
 
 
-def test_a_guarantee_that_takes_more_rows_says_how_many_fit_kept():
+def test_an_unreachable_accuracy_states_how_many_rows_fit_held_out():
     scores, y = draw(400, 6, seed=8)
     model = sl.SplitConformal("lac", calibration=0.25).fit(scores, y)
     with pytest.raises(
@@ -280,7 +281,7 @@ def test_classes_with_too_few_rows_share_a_threshold():
     assert held[rare].mean() >= 0.95
     for k in (0, 1):
         assert held[y == k].mean() >= 0.95
-    # Their threshold is that of their rows alone.
+    # Their threshold depends on their rows alone.
     alone = sl.SplitConformal("lac", temperature=None).fit(scores[rare], y[rare])
     levels = np.sort(alone._calibration.levels)
     q = levels[quantile_rank(40, 0.95) - 1]
@@ -291,7 +292,7 @@ def test_classes_with_too_few_rows_share_a_threshold():
         assert inside == {k for k in sets.labels()[i] if k >= 2} - {order[i][0]}
 
 
-def test_no_word_about_sharing_where_all_have_enough():
+def test_no_note_on_sharing_if_all_classes_have_enough_rows():
     scores, y = few_of_some()
     model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
     with warnings.catch_warnings():
@@ -302,7 +303,7 @@ def test_no_word_about_sharing_where_all_have_enough():
     )
 
 
-def test_the_next_smallest_classes_join_until_there_are_enough():
+def test_the_next_smallest_classes_are_pooled_until_there_are_enough_rows():
     scores, y = few_of_some()
     model = sl.SplitConformal("lac", temperature=None, by="class").fit(scores, y)
     with pytest.warns(UserWarning, match="3 of 6 classes"):
@@ -313,14 +314,14 @@ def test_the_next_smallest_classes_join_until_there_are_enough():
         model.predict_set(scores, accuracy=0.999)
 
 
-def test_classes_that_share_hold_the_guarantee_together():
-    """Over draws in which three classes of six have too few rows."""
+def test_classes_that_share_keep_the_accuracy_on_average():
+    """Three of six classes have too few rows in every draw."""
     scores, y = draw(4000, 6, seed=9)
     rng = np.random.default_rng(0)
     y = np.where(rng.random(4000) < 0.85, y % 3, y)  # classes 3 to 5 are rare
     scores = scores + 2 * np.eye(6)[y]
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
-    found = []
+    result = []
     for calibration, test in draws(4000, 300, 40):
         model.calibrate(scores[calibration], y[calibration])
         counts = np.bincount(y[calibration], minlength=6)
@@ -329,12 +330,12 @@ def test_classes_that_share_hold_the_guarantee_together():
             sets = model.predict_set(scores[test], accuracy=0.95, by="class")
         assert (counts[:3] >= min_calibration_size(0.95)).all()
         rare = y[test] >= 3
-        found.append([sets.contains(y[test])[rare].mean(), sets.contains(y[test])[~rare].mean()])
-    error = 3 * np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
-    assert (np.mean(found, axis=0) >= 0.95 - error).all()
+        result.append([sets.contains(y[test])[rare].mean(), sets.contains(y[test])[~rare].mean()])
+    error = 3 * np.std(result, axis=0, ddof=1) / math.sqrt(len(result))
+    assert (np.mean(result, axis=0) >= 0.95 - error).all()
 
 
-def test_groups_that_were_never_seen():
+def test_unknown_groups():
     scores, y, groups = uneven(900, seed=10)
     names = np.array(["hard", "fair", "easy"])[groups]
     model = sl.SplitConformal("lac", temperature=None, by="group").fit(scores, y, groups=names)
@@ -363,7 +364,7 @@ def test_groups_that_were_never_seen():
 
 @pytest.mark.parametrize("delta", [0.1, 0.3])
 @pytest.mark.parametrize("name", ["lac", "aps", "plug-in"])
-def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
+def test_delta_bounds_the_fraction_of_failing_draws(name, delta):
     scores, y = draw(3000, 5, seed=12)
     settings = {"temperature": None, "allow_empty": True}
     model = (
@@ -374,7 +375,9 @@ def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
     accuracy, times, m = 0.9, 150, 200
     rng, short, plain = np.random.default_rng(0), 0, 0
     for _ in range(times):
-        drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
+        drawn = rng.integers(
+            len(y), size=m
+        )  # With replacement, so that the exact accuracy is that on all rows.
         model.calibrate(scores[drawn], y[drawn])
         sets = model.predict_set(scores, accuracy=accuracy, delta=delta)
         short += sets.accuracy(y) < accuracy
@@ -382,8 +385,8 @@ def test_delta_bounds_the_share_of_unlucky_draws(name, delta):
     assert f"with probability {1 - delta:g} by 200 calibration rows" in str(sets.guarantee)
     error = 3 * math.sqrt(delta * (1 - delta) / times)
     assert short / times <= delta + error
-    assert short / times >= delta / 4  # no more cautious than it needs to be
-    assert plain / times > 0.35  # the guarantee on average says less
+    assert short / times >= delta / 4  # The bound is not loose.
+    assert plain / times > 0.35  # The marginal guarantee is weaker.
 
 
 # For a mean size
@@ -399,7 +402,9 @@ def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
     rng, times, m = np.random.default_rng(0), 100, 201
     sizes, room = [], []
     for _ in range(times):
-        drawn = rng.integers(len(y), size=m)  # with replacement: all rows are the truth
+        drawn = rng.integers(
+            len(y), size=m
+        )  # With replacement, so that the exact accuracy is that on all rows.
         model.calibrate(scores[drawn], y[drawn])
         sets = model.predict_set(scores, mean_size=size, delta=delta)
         bound = sets.guarantee.accuracy
@@ -413,7 +418,7 @@ def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
     assert np.mean(sizes) > 0.9 * size
     kept = np.mean(np.array(room) >= 0)
     assert kept >= 1 - delta - 3 * math.sqrt(delta * (1 - delta) / times)
-    assert np.mean(room) < 0.1  # and says something
+    assert np.mean(room) < 0.1  # The bound is not loose.
     assert kept < 1
 
 
@@ -464,14 +469,14 @@ def test_a_mean_size_where_every_first_label_is_right():
     assert sets.guarantee.delta == 0.05
 
 
-def test_what_one_row_can_certify():
+def test_one_row_cannot_certify():
     model = sl.SplitConformal("lac", temperature=None).fit([[0.5, 0.25, 0.25]], [0])
     with pytest.raises(ValueError, match="mean_size needs at least two calibration rows"):
         model.predict_set([[0.5, 0.25, 0.25]], mean_size=2)
 
 
 def test_every_level_after_one_calibration():
-    """Sets at a higher level hold those at a lower one."""
+    """Sets at a higher accuracy contain those at a lower one."""
     scores, y = draw(600, seed=17)
     for name, randomized in VARIANTS:
         model = sl.SplitConformal(name, randomized=randomized).fit(scores[:300], y[:300])
@@ -481,7 +486,7 @@ def test_every_level_after_one_calibration():
 
 
 @pytest.mark.parametrize("by", [None, "class"])
-def test_the_advice_of_a_guarantee_that_cannot_be_made_helps(by):
+def test_the_advice_on_an_unreachable_accuracy_helps(by):
     scores, y = draw(30, 3, seed=1)
     model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
     with pytest.raises(sl.conformal.UnreachableError) as error:

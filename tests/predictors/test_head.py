@@ -1,4 +1,4 @@
-"""`Selector`: the paper's selector as a head that is trained with its backbone."""
+"""`Selector`: the paper's selector as a module that is trained with its backbone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_costs_are_the_target_loss_of_each_set(family, cost) -> None:
 
 
 @pytest.mark.parametrize("name", loss_names())
-def test_the_loss_is_that_of_the_losses_module(name) -> None:
+def test_the_loss_equals_that_of_the_losses_module(name) -> None:
     x, h, y = batch()
     head = sl.Selector(6, 10, FAMILY, loss=name, cost_weight=0.2, hidden=0)
     nn.init.normal_(head.network[-1].weight)
@@ -44,7 +44,7 @@ def test_the_loss_is_that_of_the_losses_module(name) -> None:
     assert torch.equal(head.loss(r, h, y), expected)
 
 
-def test_gradients_reach_the_backbone_through_the_sets_alone() -> None:
+def test_gradients_reach_the_backbone_through_set_scores_only() -> None:
     x, _, y = batch()
     backbone, labels, head = nn.Linear(6, 8), nn.Linear(8, 10), sl.Selector(8, 10, FAMILY)
     nn.init.normal_(head.network[-1].weight)
@@ -55,8 +55,8 @@ def test_gradients_reach_the_backbone_through_the_sets_alone() -> None:
     assert labels.weight.grad is None
 
 
-def test_trained_alone_it_is_the_estimator() -> None:
-    """The same network, batches and loss as `CardinalitySelector`: the same choices."""
+def test_it_equals_the_estimator_without_a_backbone() -> None:
+    """Train with the network, batches and loss of `CardinalitySelector`."""
     x, h, y = batch(rows=64)
     torch.manual_seed(0)
     head = sl.Selector(6, 10, FAMILY, cost_weight=0.05, width=16)
@@ -74,17 +74,17 @@ def test_trained_alone_it_is_the_estimator() -> None:
         learning_rate=1e-2,
         batch_size=64,
         weight_decay=0,
-        max_epochs=3,  # of 20 steps, each of all rows
+        max_epochs=3,  # Each epoch has 20 steps with all rows.
         validation_fraction=0,
     ).fit(h, y, x)
-    ours, theirs = head.predict_set(head(scaled), h), model.predict_set(h, x)
-    assert ours.labels() == theirs.labels()
-    assert len(set(ours.sizes.tolist())) > 1
-    assert str(ours.guarantee) == str(theirs.guarantee)
+    actual, expected = head.predict_set(head(scaled), h), model.predict_set(h, x)
+    assert actual.labels() == expected.labels()
+    assert len(set(actual.sizes.tolist())) > 1
+    assert str(actual.guarantee) == str(expected.guarantee)
 
 
-def test_end_to_end_it_beats_each_fixed_size() -> None:
-    """Half of the rows are noise, and an input says which: two labels there, one elsewhere."""
+def test_end_to_end_training_finds_the_rows_that_need_two_labels() -> None:
+    """In half of the rows, which an input marks, the label is one of two with equal probability."""
     g = torch.Generator().manual_seed(0)
     y = torch.randint(4, (3000,), generator=g)
     noisy = torch.rand(3000, generator=g) < 0.5
@@ -125,7 +125,7 @@ def test_it_compiles_to_one_graph_with_the_same_gradients() -> None:
         torch.testing.assert_close(p.grad, expected)
 
 
-def test_its_state_is_that_of_the_network_and_moves_with_it() -> None:
+def test_its_state_is_that_of_the_network() -> None:
     head = sl.Selector(6, 10, FAMILY, width=8)
     again = sl.Selector(6, 10, FAMILY, width=8)
     again.load_state_dict(head.state_dict())
@@ -134,7 +134,7 @@ def test_its_state_is_that_of_the_network_and_moves_with_it() -> None:
     assert "TopK([1, 2, 4])" in repr(head)
 
 
-def test_names_of_classes() -> None:
+def test_sets_can_contain_names() -> None:
     head = sl.Selector(2, 3, sl.TopK([1, 2]))
     sets = head.predict_set(
         torch.tensor([[1.0, 0.0]]), torch.tensor([[0.1, 0.9, 0.3]]), classes=["ant", "bee", "cat"]
@@ -142,7 +142,7 @@ def test_names_of_classes() -> None:
     assert sets.labels() == [["bee"]]
 
 
-def test_wrong_calls_say_so() -> None:
+def test_invalid_calls_are_refused() -> None:
     head = sl.Selector(6, 10, FAMILY)
     _, h, y = batch()
     with pytest.raises(ValueError, match=r"label_scores have shape \(40, 9\); needed: \(rows, 10"):

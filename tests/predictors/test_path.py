@@ -1,4 +1,4 @@
-"""A path of selectors is what separately trained selectors would be."""
+"""Paths of selectors, whose members equal separately trained selectors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def single(weight: float, **parameters: object) -> sl.CardinalitySelector:
 
 
 def outputs(model: sl.CardinalityPath | sl.CardinalitySelector, p: Problem) -> Tensor:
-    """`r(x, k)`, before the best one is taken."""
+    """Scores of the sets, before the best one is chosen."""
     return model._scores(model._validate_scores(p.scores), p.x)
 
 
@@ -49,48 +49,50 @@ def outputs(model: sl.CardinalityPath | sl.CardinalitySelector, p: Problem) -> T
 def test_members_equal_separately_trained_selectors(
     loss: str, validation_fraction: float, learn: Problem, unseen: Problem
 ) -> None:
-    given = {"loss": loss, "validation_fraction": validation_fraction, "patience": 1}
-    together = path(**given).fit(learn.scores[:300], learn.y[:300], learn.x[:300])
+    parameters = {"loss": loss, "validation_fraction": validation_fraction, "patience": 1}
+    joint = path(**parameters).fit(learn.scores[:300], learn.y[:300], learn.x[:300])
     for i, weight in enumerate(WEIGHTS[:3]):
-        alone = single(weight, **given).fit(learn.scores[:300], learn.y[:300], learn.x[:300])
+        alone = single(weight, **parameters).fit(learn.scores[:300], learn.y[:300], learn.x[:300])
         torch.testing.assert_close(
-            outputs(together, unseen)[i], outputs(alone, unseen), rtol=1e-8, atol=1e-8
+            outputs(joint, unseen)[i], outputs(alone, unseen), rtol=1e-8, atol=1e-8
         )
-        chosen = together.choose(unseen.scores, unseen.x, cost_weight=weight)
+        chosen = joint.choose(unseen.scores, unseen.x, cost_weight=weight)
         assert (chosen == alone.choose(unseen.scores, unseen.x)).all()
-        assert together.predict_set(
-            unseen.scores, unseen.x, cost_weight=weight
-        ) == alone.predict_set(unseen.scores, unseen.x)
-        assert together.history_.best_epoch[i] == alone.history_.best_epoch[0]  # type: ignore[union-attr]
+        assert joint.predict_set(unseen.scores, unseen.x, cost_weight=weight) == alone.predict_set(
+            unseen.scores, unseen.x
+        )
+        assert joint.history_.best_epoch[i] == alone.history_.best_epoch[0]  # type: ignore[union-attr]
 
 
 def test_members_that_stop_at_different_epochs(learn: Problem, unseen: Problem) -> None:
-    noise = np.random.default_rng(0).permutation(learn.y)  # nothing to learn but noise
-    given = {"inputs": "features", "patience": 2, "max_epochs": 25, "validation_fraction": 0.3}
-    together = path(**given).fit(learn.scores[:200], noise[:200], learn.x[:200])
+    noise = np.random.default_rng(0).permutation(learn.y)  # Labels are independent of the inputs.
+    parameters = {"inputs": "features", "patience": 2, "max_epochs": 25, "validation_fraction": 0.3}
+    joint = path(**parameters).fit(learn.scores[:200], noise[:200], learn.x[:200])
     ends = set()
     for i, weight in enumerate(WEIGHTS[:3]):
-        alone = single(weight, **given).fit(learn.scores[:200], noise[:200], learn.x[:200])
+        alone = single(weight, **parameters).fit(learn.scores[:200], noise[:200], learn.x[:200])
         assert alone.history_ is not None
         ends.add(len(alone.history_))
         torch.testing.assert_close(
-            outputs(together, unseen)[i], outputs(alone, unseen), rtol=1e-8, atol=1e-8
+            outputs(joint, unseen)[i], outputs(alone, unseen), rtol=1e-8, atol=1e-8
         )
     assert len(ends) > 1
 
 
-def test_networks_of_the_users_own_take_their_turns(learn: Problem, unseen: Problem) -> None:
-    mine = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 4))
-    given = {"network": mine, "inputs": "features"}
-    together = path(**given).fit(learn.scores, learn.y, learn.x)
-    assert isinstance(together.history_, list)
+def test_given_networks_are_trained_one_by_one(learn: Problem, unseen: Problem) -> None:
+    network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 4))
+    parameters = {"network": network, "inputs": "features"}
+    joint = path(**parameters).fit(learn.scores, learn.y, learn.x)
+    assert isinstance(joint.history_, list)
     for i, weight in enumerate(WEIGHTS[:3]):
-        alone = single(weight, **given).fit(learn.scores, learn.y, learn.x)
-        assert torch.equal(outputs(together, unseen)[i], outputs(alone, unseen))
-        assert together.history_[i].loss == alone.history_.loss  # type: ignore[union-attr]
+        alone = single(weight, **parameters).fit(learn.scores, learn.y, learn.x)
+        assert torch.equal(outputs(joint, unseen)[i], outputs(alone, unseen))
+        assert joint.history_[i].loss == alone.history_.loss  # type: ignore[union-attr]
 
 
-def test_a_smaller_lambda_buys_larger_sets_and_accuracy(learn: Problem, unseen: Problem) -> None:
+def test_smaller_lambdas_give_larger_sets_and_higher_accuracy(
+    learn: Problem, unseen: Problem
+) -> None:
     model = path(cost_weights=[3.0, 0.1, 0.0], max_epochs=20).fit(learn.scores, learn.y, learn.x)
     curve = model.frontier(unseen.scores, unseen.y, unseen.x)
     assert (np.diff(curve.mean_size) > 0).all()
@@ -105,7 +107,7 @@ def test_a_smaller_lambda_buys_larger_sets_and_accuracy(learn: Problem, unseen: 
 
 
 class PrefersTheFirst(nn.Module):
-    """Gives the same outputs whatever it sees and learns."""
+    """A network with constant outputs that prefer the first set."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -116,13 +118,13 @@ class PrefersTheFirst(nn.Module):
         return self.outputs.to(x.dtype).expand(len(x), -1) + 0 * self.unused
 
 
-def test_lambda_0_takes_the_largest_set_also_among_others(learn: Problem) -> None:
+def test_lambda_0_chooses_the_largest_set(learn: Problem) -> None:
     model = path(max_epochs=1, network=PrefersTheFirst).fit(learn.scores, learn.y, learn.x)
     assert (model.choose(learn.scores, learn.x, cost_weight=0.0) == 3).all()
     assert (model.choose(learn.scores, learn.x, cost_weight=1.0) == 0).all()
 
 
-def test_paths_with_nothing_to_learn(learn: Problem) -> None:
+def test_paths_without_training(learn: Problem) -> None:
     one_set = path(family=sl.TopK([1])).fit(learn.scores, learn.y, learn.x)
     assert one_set.history_ is None
     assert one_set.frontier(learn.scores, learn.y, learn.x).mean_size.tolist() == [1.0] * 4
@@ -137,11 +139,11 @@ def test_the_default_lambdas(learn: Problem) -> None:
     np.testing.assert_allclose(curve.parameter, np.geomspace(1, 0.01, 20))
 
 
-def test_the_operating_point_is_the_constructors_or_the_calls(learn: Problem) -> None:
+def test_cost_weight_of_the_constructor_is_the_default(learn: Problem) -> None:
     model = path(cost_weight=0.3, max_epochs=1).fit(learn.scores, learn.y, learn.x)
     assert "cost_weight = 0.3" in str(model.predict_set(learn.scores, learn.x).guarantee)
-    told = model.predict_set(learn.scores, learn.x, cost_weight=0.1)
-    assert "cost_weight = 0.1" in str(told.guarantee)
+    sets = model.predict_set(learn.scores, learn.x, cost_weight=0.1)
+    assert "cost_weight = 0.1" in str(sets.guarantee)
     with pytest.raises(ValueError, match=r"trained for cost_weight = 0\.2; use one of: 1, 0\.3"):
         model.predict_set(learn.scores, learn.x, cost_weight=0.2)
     with pytest.raises(ValueError, match=r"cost_weight is missing.*one of: 1, 0\.3, 0\.1, 0"):
@@ -167,7 +169,7 @@ def test_batches_pickles_and_clones(learn: Problem, unseen: Problem) -> None:
 
 
 class Breaking(nn.Module):
-    """A loss that is interrupted once, after some calls."""
+    """A loss that is interrupted once, after a number of calls."""
 
     left = 0
 
@@ -179,7 +181,7 @@ class Breaking(nn.Module):
 
 
 @pytest.mark.parametrize("network", [None, nn.Linear])
-def test_an_interrupted_path_goes_on(
+def test_an_interrupted_path_resumes(
     network: object, learn: Problem, unseen: Problem, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "path.ckpt"
@@ -208,12 +210,12 @@ def test_lambdas_that_differ_in_the_last_digit_do_not_share_a_checkpoint(
         )
 
 
-def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
+def test_the_error_of_a_nan_loss_names_lambda(learn: Problem) -> None:
     class Nan(nn.Module):
         reduction = "none"
 
         def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
-            if scores.ndim == 2:  # the trial of two sets that comes first
+            if scores.ndim == 2:  # The check of a given loss comes first.
                 return scores.sum(dim=-1)
             broken = torch.tensor([1.0, 1.0, torch.nan, 1.0])[:, None]
             return scores.sum(dim=-1) * broken
@@ -223,19 +225,19 @@ def test_a_loss_that_is_not_finite_says_which_lambda(learn: Problem) -> None:
 
 
 @pytest.mark.parametrize("weights", [[], 0.05, "0.1", [[0.1, 0.2]]])
-def test_lambdas_that_are_no_list(weights: object, learn: Problem) -> None:
+def test_invalid_cost_weights_are_refused(weights: object, learn: Problem) -> None:
     with pytest.raises(ValueError, match="cost_weights must be a list"):
         path(cost_weights=weights).fit(learn.scores, learn.y, learn.x)
 
 
 def test_large_stacks_are_evaluated_in_small_blocks(learn: Problem) -> None:
-    """The hidden layers of all members at once would not fit: rows × members × width."""
+    """The size of a block is limited by the hidden layers of all members."""
     model = path(cost_weights=np.geomspace(1, 0.01, 50), width=200, max_epochs=1, inputs="scores")
     model.fit(learn.scores, learn.y)
-    seen: list[int] = []
-    model._network.register_forward_hook(lambda m, x, y: seen.append(len(x[0])))  # type: ignore[union-attr]
+    block_sizes: list[int] = []
+    model._network.register_forward_hook(lambda m, x, y: block_sizes.append(len(x[0])))  # type: ignore[union-attr]
     scores = np.tile(learn.scores, (5, 1))
     model.frontier(scores, np.tile(learn.y, 5))
-    assert sum(seen) == len(scores)
-    assert max(seen) * 50 * 200 < 1 << 22
+    assert sum(block_sizes) == len(scores)
+    assert max(block_sizes) * 50 * 200 < 1 << 22
     assert scores.shape[1] == N_CLASSES

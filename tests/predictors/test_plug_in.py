@@ -1,4 +1,4 @@
-"""The plug-in rule: the Bayes choice by enumeration, and the sets of LAC in a special case."""
+"""The plug-in rule, compared with enumeration and with LAC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE = [0.0, 0.5, 0.5, 0.75, 3.0, 3.5]
 
 
 def pairs(width: int):
-    """Not a prefix: the best label and its neighbours."""
+    """Return the best label and its neighbours, which are not a prefix."""
 
     def masks(ranking: sl.Ranking) -> np.ndarray:
         columns = np.arange(ranking.n_classes)
@@ -46,7 +46,7 @@ FAMILIES = {
 
 
 def bayes(p: list[float], sets: list[list[int]], cost, weight: float) -> set[float]:
-    """The sizes of the sets with the smallest expected loss, up to rounding."""
+    """Return the sizes of the sets with the smallest expected loss, up to rounding."""
     losses = [1 - math.fsum(p[label] for label in s) + weight * cost(len(s)) for s in sets]
     return {len(s) for s, loss in zip(sets, losses, strict=True) if loss < min(losses) + 1e-9}
 
@@ -97,7 +97,7 @@ def test_exact_ties_go_to_the_larger_set(n, sixtyfourths, seed):
     st.integers(0, 100),
 )
 @settings(max_examples=60, deadline=None)
-def test_sets_grow_as_lambda_falls(family, cost, weights, seed):
+def test_sets_grow_as_the_cost_weight_falls(family, cost, weights, seed):
     scores, y = draw(60, 6, seed=seed)
     scores = as_score_type(scores, "proba")
     model = sl.PlugInSelector(FAMILIES[family], cost).fit(scores, y)
@@ -144,7 +144,7 @@ def test_the_temperature_is_fitted_on_the_rows_that_do_not_calibrate():
 @pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("family", [None, sl.Threshold([0.4, 0.1, -1, -3]), FAMILIES["custom"]])
 def test_candidates(family, kind):
-    """Sets of what is listed; one row at a time as all at once."""
+    """Sets contain candidates only, and do not depend on the batch."""
     scores, y = draw(300, 12, seed=4)
     ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, kind), depth=5))
     model = sl.PlugInSelector(family, "linear", 0.05, score_type=kind)
@@ -158,8 +158,8 @@ def test_candidates(family, kind):
         assert model.predict_set(new[[i]]).labels() == [sets.labels()[i]]
 
 
-def test_what_a_list_leaves_out_is_no_gain():
-    """Of half the mass outside the list, none comes in with longer sets."""
+def test_mass_outside_the_candidates_is_no_gain():
+    """Half of the mass is outside the candidates, so that longer sets do not gain it."""
     ranking = sl.Ranking.from_candidates([[3, 1, 0]] * 4, [[0.25, 0.125, 0.125]] * 4, n_classes=9)
     model = sl.PlugInSelector(temperature=None).fit(ranking, [3, 1, 0, 8])
     sizes = [model.predict_set(ranking, cost_weight=w).sizes[0] for w in (0.2, 0.13, 0.12, 0.0)]
@@ -174,12 +174,12 @@ def test_one_row_at_a_time(family, dtype):
     p = as_score_type(scores, "proba").astype(dtype)
     model = sl.PlugInSelector(FAMILIES[family], "log", 0.1, score_type="proba")
     model.fit(p[:200], y[:200])
-    together = model.predict_set(p[200:])
+    batch = model.predict_set(p[200:])
     for i in range(200, 300):
-        assert model.predict_set(p[i : i + 1]).labels() == [together.labels()[i - 200]]
+        assert model.predict_set(p[i : i + 1]).labels() == [batch.labels()[i - 200]]
 
 
-def test_every_operating_point_after_one_fit():
+def test_all_operating_points_after_one_fit():
     scores, y = draw(2000, seed=6)
     model = sl.PlugInSelector(calibration=0.5).fit(scores[:1000], y[:1000])
     new, labels = scores[1000:], y[1000:]
@@ -197,7 +197,7 @@ def test_every_operating_point_after_one_fit():
     assert again.predict_set(new, accuracy=0.9) == model.predict_set(new, accuracy=0.9)
 
 
-def test_curves_of_sets_that_are_not_nested():
+def test_frontiers_of_families_that_are_not_nested():
     scores, y = draw(400, 6, seed=7)
     model = sl.PlugInSelector(FAMILIES["custom"]).fit(scores, y)
     curve = model.frontier(scores, y)
@@ -205,9 +205,9 @@ def test_curves_of_sets_that_are_not_nested():
     sets = model.predict_set(scores, cost_weight=curve.parameter[at])
     assert (curve.mean_size[at], curve.accuracy[at]) == (sets.mean_size, sets.accuracy(y))
     assert curve.mean_size[0] < curve.mean_size[-1]
-    for asked in ({"accuracy": 0.9}, {"mean_size": 2.0}):
+    for point in ({"accuracy": 0.9}, {"mean_size": 2.0}):
         with pytest.raises(ValueError, match=r"sets of Custom\(3\) are not nested"):
-            model.predict_set(scores, **asked)
+            model.predict_set(scores, **point)
     unfit = sl.PlugInSelector(FAMILIES["custom"], calibration=0.5)
     with pytest.raises(ValueError, match="are not nested"):
         unfit.fit(scores, y)
@@ -226,7 +226,7 @@ def test_a_family_whose_largest_set_is_too_small():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "asked", "said"),
+    ("parameters", "point", "message"),
     [
         ({"cost_weight": -1}, {}, "cost_weight must be finite and not negative; got -1"),
         ({"temperature": "hot"}, {}, "temperature must be one of 'auto'; got 'hot'"),
@@ -235,24 +235,32 @@ def test_a_family_whose_largest_set_is_too_small():
         ({"family": sl.TopK([1, 9])}, {}, "size 9, but there are only 6 classes"),
         ({"cost": "square"}, {}, "got 'square'"),
         ({"cost": [1.0, 2.0]}, {}, "size 3 occurs"),
-        ({}, {"accuracy": 0.9, "cost_weight": 0.1}, "accuracy = 0.9 and cost_weight = 0.1: only"),
-        ({}, {"mean_size": 2, "cost_weight": 0.1}, "mean_size = 2 and cost_weight = 0.1: only one"),
+        (
+            {},
+            {"accuracy": 0.9, "cost_weight": 0.1},
+            "accuracy = 0.9 and cost_weight = 0.1 were given",
+        ),
+        (
+            {},
+            {"mean_size": 2, "cost_weight": 0.1},
+            "mean_size = 2 and cost_weight = 0.1 were given",
+        ),
         (
             {},
             {"cost_weight": 0.1, "delta": 0.1},
-            "cost_weight guarantees no accuracy; delta and by",
+            "cost_weight guarantees no accuracy, so that it",
         ),
         ({}, {"cost_weight": -0.1}, "cost_weight must be finite and not negative; got -0.1"),
         ({}, {"cost_weight": math.nan}, "cost_weight must be finite"),
     ],
 )
-def test_what_is_refused(parameters, asked, said):
+def test_invalid_requests_raise(parameters, point, message):
     scores, y = draw(100, 6)
-    with pytest.raises(ValueError, match=re.escape(said)):
-        sl.PlugInSelector(**parameters).fit(scores, y).predict_set(scores, **asked)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sl.PlugInSelector(**parameters).fit(scores, y).predict_set(scores, **point)
 
 
-def test_of_two_equal_choices_that_are_not_nested_the_later_is_taken():
+def test_ties_of_members_that_are_not_nested_go_to_the_later_one():
     def only(label: int):
         return lambda ranking: np.tile(np.arange(3) == label, (len(ranking), 1))
 

@@ -1,4 +1,4 @@
-"""The Shortlister: its stages help or go, its sets are nested, its guarantee is kept."""
+"""The Shortlister: the choice of its stages, its nested sets and its guarantee."""
 
 from __future__ import annotations
 
@@ -36,39 +36,42 @@ SMALL: dict[str, object] = {
     "folds": 3,
     "progress": False,
 }
-"""Networks that train in a second."""
+"""Parameters of networks that train in a second."""
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
 @cache
-def rows(n: int, seed: int, told: str = "labels") -> Rows:
-    """Logits, labels and features. The features tell which labels are likely, which the logits do
-    not know; or how far the logits are to be trusted; or nothing at all."""
+def rows(n: int, seed: int, signal: str = "labels") -> Rows:
+    """Logits, labels and features.
+
+    The features contain information on the labels that the logits do not have ("labels"), or on
+    how reliable the logits are ("reliability"), or no information ("nothing").
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 4))
     scores = 2 * rng.normal(size=(n, N_CLASSES))
     truth = {
         "labels": scores + 1.5 * x @ np.random.default_rng(99).normal(size=(4, N_CLASSES)),
-        "trust": scores * np.where(x[:, :1] > 0, 3.0, 0.3),
+        "reliability": scores * np.where(x[:, :1] > 0, 3.0, 0.3),
         "nothing": scores,
-    }[told]
+    }[signal]
     return scores, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1), x
 
 
-def shortlister(**given: object) -> sl.Shortlister:
-    return sl.Shortlister(**(SMALL | given))  # type: ignore[arg-type]
+def shortlister(**parameters: object) -> sl.Shortlister:
+    return sl.Shortlister(**(SMALL | parameters))  # type: ignore[arg-type]
 
 
 @cache
-def fitted(told: str = "labels", n: int = 600, **given: object) -> sl.Shortlister:
-    scores, y, x = rows(n, 1, told)
-    return shortlister(**given).fit(scores, y, features=x)
+def fitted(signal: str = "labels", n: int = 600, **parameters: object) -> sl.Shortlister:
+    scores, y, x = rows(n, 1, signal)
+    return shortlister(**parameters).fit(scores, y, features=x)
 
 
 @cache
-def both() -> sl.Shortlister:
-    """With both stages, of a size grid that skips sizes, and no calibration yet."""
+def with_both_stages() -> sl.Shortlister:
+    """A model with both stages, a size grid that skips sizes, and no calibration."""
     scores, y, x = wide_rows(600, 1)
     model = shortlister(rescore=True, learn_sizes=True, calibration=None, max_epochs=4)
     return model.fit(scores, y, features=x)
@@ -76,18 +79,18 @@ def both() -> sl.Shortlister:
 
 @cache
 def wide_rows(n: int, seed: int) -> Rows:
-    """Forty classes: the grid skips some sizes."""
+    """Rows of forty classes, so that the size grid skips some sizes."""
     rng = np.random.default_rng(seed)
     x, scores = rng.normal(size=(n, 4)), 2 * rng.normal(size=(n, 40))
     truth = scores + x @ np.random.default_rng(98).normal(size=(4, 40))
     return scores, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1), x
 
 
-def lists(scores: NDArray[np.float64], depth: int, kind: str = "proba") -> sl.Ranking:
-    """The best few labels of each row, every third row with one less."""
+def to_candidates(scores: NDArray[np.float64], depth: int, score_type: str = "proba") -> sl.Ranking:
+    """The best labels of each row as candidates; every third row has one less."""
     p = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
     labels = np.argsort(-p, axis=1)[:, :depth]
-    values = np.take_along_axis({"proba": p, "logits": scores}[kind], labels, axis=1)
+    values = np.take_along_axis({"proba": p, "logits": scores}[score_type], labels, axis=1)
     labels[::3, -1] = -1
     return sl.Ranking.from_candidates(labels, values, n_classes=scores.shape[1])
 
@@ -106,47 +109,49 @@ def reranked(model: sl.Shortlister, ranking: sl.Ranking, features: object) -> sl
 # The stages
 
 
-def test_features_that_name_labels_bring_shorter_sets() -> None:
+def test_features_with_information_on_labels_give_smaller_sets() -> None:
     model = fitted()
     assert model.rescored_
     assert set(model.history_) == {"residual network", "wide network", "sizes"}
     scores, y, x = rows(2000, 2)
-    mine = model.frontier(scores, y, x).size_at(0.9)
+    actual = model.frontier(scores, y, x).size_at(0.9)
     plug_in = sl.PlugInSelector().fit(*rows(600, 1)[:2]).frontier(scores, y).size_at(0.9)
-    assert mine < 0.6 * plug_in
+    assert actual < 0.6 * plug_in
 
 
 @pytest.mark.parametrize("rescore", ["auto", False])
-def test_features_that_say_what_to_trust_bring_shorter_sets_by_the_second_stage(
+def test_features_with_information_on_reliability_give_smaller_sets_by_stage_2(
     rescore: bool | str,
 ) -> None:
-    model = fitted("trust", n=900, rescore=rescore)
+    model = fitted("reliability", n=900, rescore=rescore)
     assert model.learned_sizes_
-    scores, y, x = rows(2000, 2, "trust")
-    mine = model.frontier(scores, y, x).size_at(0.9)
-    plug_in = sl.PlugInSelector().fit(*rows(900, 1, "trust")[:2]).frontier(scores, y).size_at(0.9)
-    assert mine < 0.9 * plug_in
+    scores, y, x = rows(2000, 2, "reliability")
+    actual = model.frontier(scores, y, x).size_at(0.9)
+    plug_in = (
+        sl.PlugInSelector().fit(*rows(900, 1, "reliability")[:2]).frontier(scores, y).size_at(0.9)
+    )
+    assert actual < 0.9 * plug_in
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_stages_that_find_nothing_go_and_leave_exactly_lac(seed: int) -> None:
+def test_without_signal_no_stage_is_kept_and_sets_equal_those_of_lac(seed: int) -> None:
     scores, y, x = rows(600, seed, "nothing")
     model = shortlister(allow_empty=True).fit(scores, y, features=x)
     assert (model.rescored_, model.learned_sizes_) == (False, False)
     unseen, _, features = rows(1000, 9, "nothing")
     lac = sl.SplitConformal(calibration=0.25, allow_empty=True).fit(scores, y)
     for accuracy in (0.5, 0.9, 0.95, 0.98):
-        mine = model.predict_set(unseen, features, accuracy=accuracy)
-        assert mine == lac.predict_set(unseen, accuracy=accuracy)
+        actual = model.predict_set(unseen, features, accuracy=accuracy)
+        assert actual == lac.predict_set(unseen, accuracy=accuracy)
 
 
-def test_forced_stages_without_signal_lose_no_more_than_noise() -> None:
+def test_forced_stages_without_signal_hardly_increase_the_mean_size() -> None:
     model = fitted("nothing", n=900, rescore=True, learn_sizes=True)
     scores, y, x = rows(4000, 2, "nothing")
     lac = sl.PlugInSelector().fit(*rows(900, 1, "nothing")[:2]).frontier(scores, y)
-    mine = model.frontier(scores, y, x)
+    actual = model.frontier(scores, y, x)
     for accuracy in (0.9, 0.95, 0.98):
-        assert mine.size_at(accuracy) < 1.06 * lac.size_at(accuracy)
+        assert actual.size_at(accuracy) < 1.06 * lac.size_at(accuracy)
 
 
 def test_stages_can_be_forced_and_forbidden() -> None:
@@ -163,8 +168,8 @@ def test_stages_can_be_forced_and_forbidden() -> None:
     assert (few.rescored_, few.learned_sizes_) == (True, True)
 
 
-def test_it_starts_at_the_classifier_itself() -> None:
-    """With nothing learned, both stages are the plug-in rule."""
+def test_training_starts_at_the_classifier() -> None:
+    """Untrained, the two stages are the plug-in rule."""
     scores, y, x = rows(600, 1)
     model = shortlister(rescore=True, learn_sizes=True, learning_rate=1e-30, max_epochs=1)
     model.fit(scores, y, features=x)
@@ -174,15 +179,15 @@ def test_it_starts_at_the_classifier_itself() -> None:
     plug_in = sl.PlugInSelector(calibration=0.25).fit(scores, y)
     assert model.temperature_ == plug_in.temperature_
     unseen, _, features = rows(500, 2)
-    mine = levels_of(model, unseen, features).values
+    actual = levels_of(model, unseen, features).values
     ranking = plug_in._validate_scores(unseen)
     scaled = ranking.with_scale(plug_in.score_type_, 1 / plug_in.temperature_)
-    theirs = plug_in.score_.nested_levels(scaled).values  # type: ignore[attr-defined]
-    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-7)
+    expected = plug_in.score_.nested_levels(scaled).values  # type: ignore[attr-defined]
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_out_of_fold_scores_are_out_of_fold() -> None:
-    """They are as accurate as those of new rows, and less accurate than those of seen rows."""
+    """They are as accurate as those of new rows, and less accurate than those in sample."""
     rng = np.random.default_rng(0)
     y, scores = rng.integers(N_CLASSES, size=900), rng.normal(size=(900, N_CLASSES))
     x = rng.normal(size=(900, 60)) + 1.5 * np.eye(N_CLASSES, 60)[y]
@@ -192,20 +197,20 @@ def test_out_of_fold_scores_are_out_of_fold() -> None:
     folds = model.score_.rescorer_.folds  # type: ignore[union-attr]
     unseen, labels, features = new
     hits = {
-        "seen": (np.asarray(model.rescored(scores, x).rank(y)) == 0).mean(),
+        "in sample": (np.asarray(model.rescored(scores, x).rank(y)) == 0).mean(),
         "out of fold": (np.asarray(model.out_of_fold(scores, x).rank(y)) == 0).mean(),
         "new": (np.asarray(model.rescored(unseen, features).rank(labels)) == 0).mean(),
     }
-    assert hits["seen"] > hits["out of fold"] + 0.15
+    assert hits["in sample"] > hits["out of fold"] + 0.15
     assert abs(hits["new"] - hits["out of fold"]) < 0.1
     assert torch.bincount(folds).tolist() == [100, 100, 100]
     with pytest.raises(ValueError, match="299 rows were given, but fit learned from 300"):
         model.out_of_fold(scores[:299], x[:299])
 
 
-def test_without_features_it_recalibrates() -> None:
+def test_without_features_stage_2_corrects_the_probabilities() -> None:
     scores, y, _ = rows(600, 1, "nothing")
-    scores = np.sign(scores) * np.abs(scores) ** 2  # no one temperature mends this
+    scores = np.sign(scores) * np.abs(scores) ** 2  # A temperature cannot calibrate these scores.
     model = shortlister(max_epochs=20).fit(scores, y)
     assert (model.rescored_, model.learned_sizes_) == (False, True)
     sets = model.predict_set(scores, accuracy=0.9)
@@ -340,16 +345,16 @@ def test_nothing_that_learns_sees_a_calibration_row(with_extra: bool) -> None:
 # The ranking after stage 1
 
 
-def prefixes_of(model: sl.Shortlister, given: object, x: object) -> None:
-    """Sets of every length are the first labels of `rescored`, and its scores fall."""
-    ranking = model.rescored(given, x)  # type: ignore[arg-type]
+def assert_sets_are_prefixes(model: sl.Shortlister, scores: object, x: object) -> None:
+    """Sets are the first labels of `rescored`, whose scores do not increase."""
+    ranking = model.rescored(scores, x)  # type: ignore[arg-type]
     order, log_p = np.asarray(ranking.labels), np.asarray(ranking.scores)
     for weight in (0.0, 0.03, 0.2):
-        sets = model.predict_set(given, x, cost_weight=weight)  # type: ignore[arg-type]
+        sets = model.predict_set(scores, x, cost_weight=weight)  # type: ignore[arg-type]
         for row, first in zip(sets.labels(), order, strict=True):
             assert row == first[: len(row)].tolist()
     listed = (order >= 0).sum(axis=1)
-    whole = model.predict_set(given, x, cost_weight=0.0)  # type: ignore[arg-type]
+    whole = model.predict_set(scores, x, cost_weight=0.0)  # type: ignore[arg-type]
     assert np.array_equal(whole.sizes, listed)
     assert (np.diff(np.where(order >= 0, log_p, -np.inf)[:, : listed.min()]) <= 0).all()
     rank = np.asarray(ranking.rank(order[:, 1]))
@@ -358,41 +363,43 @@ def prefixes_of(model: sl.Shortlister, given: object, x: object) -> None:
 
 @pytest.mark.parametrize("sizes", [False, True])
 @pytest.mark.parametrize("kept", [False, True])
-@pytest.mark.parametrize("kind", ["logits", "proba", "log_proba", "float32"])
+@pytest.mark.parametrize("score_type", ["logits", "proba", "log_proba", "float32"])
 def test_rescored_rows_are_log_probabilities_in_the_order_of_the_sets(
-    kind: str, kept: bool, sizes: bool
+    score_type: str, kept: bool, sizes: bool
 ) -> None:
-    """Also where probabilities are far below the floor of what is counted."""
+    """This includes probabilities far below the lower bound of log-probabilities."""
     (scores, y, x), (unseen, _, features) = rows(300, 1), rows(200, 2)
     log_p = [30 * s - np.logaddexp.reduce(30 * s, axis=1, keepdims=True) for s in (scores, unseen)]
-    given, new = {
+    train, new = {
         "logits": [30 * scores, 30 * unseen],
         "proba": [np.exp(v) for v in log_p],
         "log_proba": log_p,
         "float32": [np.exp(v).astype(np.float32) for v in log_p],
-    }[kind]
+    }[score_type]
     assert log_p[1].min() < -100
-    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(given, y, features=x)
-    found = np.asarray(model.rescored(new, features).scores, dtype=np.float64)
-    assert found.shape == (200, N_CLASSES)
-    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-5)
-    prefixes_of(model, new, features)
+    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(train, y, features=x)
+    log_proba_rows = np.asarray(model.rescored(new, features).scores, dtype=np.float64)
+    assert log_proba_rows.shape == (200, N_CLASSES)
+    np.testing.assert_allclose(np.exp(log_proba_rows).sum(axis=1), 1, atol=1e-5)
+    assert_sets_are_prefixes(model, new, features)
     if not kept:
-        floored = np.maximum(log_p[1], -30) if kind != "logits" else log_p[1]
+        floored = np.maximum(log_p[1], -30) if score_type != "logits" else log_p[1]
         expected = floored / model.temperature_
         expected -= np.logaddexp.reduce(expected, axis=1, keepdims=True)
-        np.testing.assert_allclose(found, -np.sort(-expected, axis=1), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            log_proba_rows, -np.sort(-expected, axis=1), rtol=1e-3, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("sizes", [False, True])
 @pytest.mark.parametrize("kept", [False, True])
-@pytest.mark.parametrize("kind", ["logits", "proba"])
-def test_rescored_candidates_leave_what_is_left_for_others(
-    kind: str, kept: bool, sizes: bool
+@pytest.mark.parametrize("score_type", ["logits", "proba"])
+def test_rescored_candidates_leave_mass_for_unlisted_labels(
+    score_type: str, kept: bool, sizes: bool
 ) -> None:
     (scores, y, x), (unseen, _, features) = rows(300, 1), rows(200, 2)
-    given, new = lists(scores, 5, kind), lists(unseen, 5, kind)
-    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(given, y, features=x)
+    train, new = to_candidates(scores, 5, score_type), to_candidates(unseen, 5, score_type)
+    model = shortlister(rescore=kept, learn_sizes=sizes, max_epochs=2).fit(train, y, features=x)
     ranking = model.rescored(new, features)
     before, after = (np.sort(np.asarray(r.labels), axis=1) for r in (new, ranking))
     assert np.array_equal(before, after)
@@ -401,25 +408,25 @@ def test_rescored_candidates_leave_what_is_left_for_others(
     assert (mass <= 1 + 1e-5).all()
     assert (mass > 0.02).all()
     assert mass.mean() > 0.7
-    # Logits of lists leave nothing to others, unless a stage learned how much that is.
-    assert (mass < 1 - 1e-4).all() == (kind == "proba" or kept or sizes)
-    prefixes_of(model, new, features)
+    # Logits of candidates leave no mass for unlisted labels, unless a stage learned their share.
+    assert (mass < 1 - 1e-4).all() == (score_type == "proba" or kept or sizes)
+    assert_sets_are_prefixes(model, new, features)
 
 
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("kept", [False, True])
-def test_out_of_fold_rows_are_log_probabilities_too(kept: bool, listed: bool) -> None:
+def test_out_of_fold_rows_are_log_probabilities(kept: bool, listed: bool) -> None:
     scores, y, x = rows(300, 1)
-    given = lists(scores, 5) if listed else scores
+    train = to_candidates(scores, 5) if listed else scores
     model = shortlister(rescore=kept, calibration=None, learn_sizes=False, max_epochs=2)
-    model.fit(given, y, features=x)
-    ranking = model.out_of_fold(given, x)
+    model.fit(train, y, features=x)
+    ranking = model.out_of_fold(train, x)
     log_p = np.where(np.asarray(ranking.labels) >= 0, np.asarray(ranking.scores), -np.inf)
     mass = np.exp(log_p).sum(axis=1)
     assert (mass <= 1 + 1e-5).all()
     assert listed or (mass > 1 - 1e-5).all()
-    same = np.allclose(ranking.scores, model.rescored(given, x).scores)
-    assert same != kept  # without stage 1 there is nothing that a label could have taught
+    same = np.allclose(ranking.scores, model.rescored(train, x).scores)
+    assert same != kept  # Without stage 1, no label is used.
 
 
 # Few rows
@@ -427,24 +434,26 @@ def test_out_of_fold_rows_are_log_probabilities_too(kept: bool, listed: bool) ->
 
 @pytest.mark.parametrize("allow_empty", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_with_fifty_rows_it_is_the_plug_in_rule(listed: bool, allow_empty: bool) -> None:
+def test_with_fifty_rows_sets_equal_those_of_the_plug_in_rule(
+    listed: bool, allow_empty: bool
+) -> None:
     scores, y, x = rows(50, 1)
     unseen, _, features = rows(400, 2)
-    given, new = (lists(s, 6) if listed else s for s in (scores, unseen))
+    train, new = (to_candidates(s, 6) if listed else s for s in (scores, unseen))
     model = shortlister(allow_empty=allow_empty, on_unreachable="all")
-    model.fit(given, y, features=x)
+    model.fit(train, y, features=x)
     plug_in = sl.PlugInSelector(
         calibration=0.25, cost_weight=None, allow_empty=allow_empty, on_unreachable="all"
-    ).fit(given, y)
+    ).fit(train, y)
     assert model.temperature_ == plug_in.temperature_
     for weight in (0.0, 1e-6, 0.003, 0.02, 0.1, 0.3, 2.0):
-        mine = model.predict_set(new, features, cost_weight=weight)
-        assert mine == plug_in.predict_set(new, cost_weight=weight)
+        actual = model.predict_set(new, features, cost_weight=weight)
+        assert actual == plug_in.predict_set(new, cost_weight=weight)
     for accuracy in (0.3, 0.6, 0.8, 0.92, 0.99):
-        mine = model.predict_set(new, features, accuracy=accuracy)
-        theirs = plug_in.predict_set(new, accuracy=accuracy)
-        assert mine == theirs
-        assert str(mine.guarantee) == str(theirs.guarantee)
+        actual = model.predict_set(new, features, accuracy=accuracy)
+        expected = plug_in.predict_set(new, accuracy=accuracy)
+        assert actual == expected
+        assert str(actual.guarantee) == str(expected.guarantee)
 
 
 # Nested sets
@@ -461,8 +470,8 @@ TABLE = tuple(float(v) for v in np.cumsum([0, 3, 0, 0, 1, 0.1, 5, 0] * 5))
 @settings(max_examples=40, deadline=None)
 def test_sets_are_nested_in_lambda(cost: object, weights: list[float], allow_empty: bool) -> None:
     scores, _, x = wide_rows(120, 3)
-    model = clone(both(), safe=False)
-    model.__dict__.update(both().__dict__)
+    model = clone(with_both_stages(), safe=False)
+    model.__dict__.update(with_both_stages().__dict__)
     model.cost, model.allow_empty = cost, allow_empty  # type: ignore[assignment]
     sets = [
         model.predict_set(scores, x, cost_weight=weight).labels()
@@ -476,13 +485,13 @@ def test_sets_are_nested_in_lambda(cost: object, weights: list[float], allow_emp
 @pytest.mark.parametrize("cost", ["linear", "log", TABLE])
 def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object) -> None:
     scores, _, x = wide_rows(300, 3)
-    model = clone(both(), safe=False)
-    model.__dict__.update(both().__dict__)
+    model = clone(with_both_stages(), safe=False)
+    model.__dict__.update(with_both_stages().__dict__)
     model.cost = cost  # type: ignore[assignment]
     levels = levels_of(model, scores, x)
     assert levels.values.shape == (300, 40)
     assert (levels.values[:, 1:] <= levels.values[:, :-1]).all()
-    # At sizes of the grid that stand alone, the set at lambda is argmin miss + lambda cost.
+    # At consecutive sizes of the grid, the set minimizes P(miss) + cost_weight * cost(size).
     ranking, features = model._validate_rows(scores, x)
     ranked = reranked(model, ranking, features)
     masses = model.score_.rank_model_(log_proba(ranked, 40), features)  # type: ignore[misc]
@@ -499,8 +508,8 @@ def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object)
         exact = (chosen <= 16) & (sizes <= 16)
         compared += int(exact.sum())
         least = total.min(dim=1).values
-        at = torch.searchsorted(torch.tensor(grid), sizes[exact])
-        torch.testing.assert_close(total[exact].gather(1, at[:, None])[:, 0], least[exact])
+        column = torch.searchsorted(torch.tensor(grid), sizes[exact])
+        torch.testing.assert_close(total[exact].gather(1, column[:, None])[:, 0], least[exact])
     assert compared > 100
 
 
@@ -508,46 +517,47 @@ def test_levels_never_increase_and_are_the_best_choice_of_the_grid(cost: object)
 
 
 def coverage(
-    model: sl.Shortlister, splits: int, calibrating: int, accuracy: float, **given: object
+    model: sl.Shortlister, splits: int, n_calibration: int, accuracy: float, **options: object
 ) -> NDArray[np.float64]:
-    """The accuracy on the rows that did not calibrate, for many splits of unseen rows."""
+    """The accuracy on test rows, for many splits into calibration and test rows."""
     scores, y, x = rows(3000, 5)
     rng = np.random.default_rng(0)
-    found = []
+    accuracies = []
     for _ in range(splits):
         order = rng.permutation(len(y))
-        a, b = order[:calibrating], order[calibrating:]
+        a, b = order[:n_calibration], order[n_calibration:]
         model.calibrate(scores[a], y[a], x[a])
-        found.append(model.predict_set(scores[b], x[b], accuracy=accuracy, **given).accuracy(y[b]))  # type: ignore[arg-type]
-    return np.array(found)
+        sets = model.predict_set(scores[b], x[b], accuracy=accuracy, **options)  # type: ignore[arg-type]
+        accuracies.append(sets.accuracy(y[b]))
+    return np.array(accuracies)
 
 
 @pytest.mark.parametrize("accuracy", [0.6, 0.9, 0.97])
-def test_the_guarantee_is_kept_and_not_outdone(accuracy: float) -> None:
+def test_the_accuracy_is_the_guaranteed_one(accuracy: float) -> None:
     m, splits = 99, 60
     model = fitted(n=600, calibration=None, allow_empty=True)
-    found = coverage(model, splits, m, accuracy)
-    error = found.std(ddof=1) / splits**0.5
-    assert accuracy - 3 * error <= found.mean() <= accuracy + 1 / (m + 1) + 3 * error
+    measured = coverage(model, splits, m, accuracy)
+    error = measured.std(ddof=1) / splits**0.5
+    assert accuracy - 3 * error <= measured.mean() <= accuracy + 1 / (m + 1) + 3 * error
     assert error < 0.012
 
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.9])
-def test_sets_that_are_never_empty_only_add_to_it(accuracy: float) -> None:
-    found = coverage(fitted(n=600, calibration=None), 40, 99, accuracy)
-    error = found.std(ddof=1) / 40**0.5
-    assert found.mean() >= accuracy - 3 * error
-    if accuracy == 0.3:  # below the accuracy of single labels
-        assert found.mean() > 0.4
+def test_the_accuracy_is_higher_if_sets_are_never_empty(accuracy: float) -> None:
+    measured = coverage(fitted(n=600, calibration=None), 40, 99, accuracy)
+    error = measured.std(ddof=1) / 40**0.5
+    assert measured.mean() >= accuracy - 3 * error
+    if accuracy == 0.3:  # This is below the accuracy of the first label.
+        assert measured.mean() > 0.4
 
 
-def test_delta_guarantees_it_for_almost_every_calibration() -> None:
+def test_delta_bounds_the_probability_of_a_calibration_that_fails() -> None:
     model = fitted(n=600, calibration=None, allow_empty=True)
-    usual = coverage(model, 40, 200, 0.9)
-    sure = coverage(model, 40, 200, 0.9, delta=0.1)
-    assert (usual < 0.9).mean() > 0.2
-    assert (sure < 0.9).sum() <= 4 + 3 * (40 * 0.1 * 0.9) ** 0.5  # binomial, three deviations
-    assert sure.mean() > usual.mean() + 0.01
+    marginal = coverage(model, 40, 200, 0.9)
+    confident = coverage(model, 40, 200, 0.9, delta=0.1)
+    assert (marginal < 0.9).mean() > 0.2
+    assert (confident < 0.9).sum() <= 4 + 3 * (40 * 0.1 * 0.9) ** 0.5  # Three binomial deviations.
+    assert confident.mean() > marginal.mean() + 0.01
 
 
 def test_a_guarantee_for_each_class_and_each_group() -> None:
@@ -563,7 +573,8 @@ def test_a_guarantee_for_each_class_and_each_group() -> None:
 
     sets = model.predict_set(unseen, features, accuracy=0.9, by="class")
     assert "for each class" in str(sets.guarantee)
-    # The rarest class has 255 rows to calibrate with and as many here: three errors are 0.08.
+    # The rarest class has 255 calibration rows and about as many test rows: three standard errors
+    # are 0.08.
     assert worst_class(model.predict_set(unseen, features, accuracy=0.9)) < 0.82
     assert worst_class(sets) > 0.82
     new = np.where(features[:, 0] > 1, "far", "near")
@@ -574,7 +585,7 @@ def test_a_guarantee_for_each_class_and_each_group() -> None:
         model.predict_set(unseen, features, by="group")
 
 
-def test_a_mean_size_and_what_it_certifies() -> None:
+def test_a_mean_size_has_a_certified_accuracy() -> None:
     scores, y, x = rows(3000, 6)
     sets = fitted().predict_set(scores, x, mean_size=2.0)
     assert 1.7 < sets.mean_size < 2.3
@@ -585,22 +596,26 @@ def test_a_mean_size_and_what_it_certifies() -> None:
         fitted().predict_set(scores, x, mean_size=0.5)
 
 
-def test_which_guarantee_is_in_force() -> None:
+def test_the_guarantee_of_each_operating_point() -> None:
     scores, _, x = rows(100, 6)
     model = fitted()
     assert str(model.predict_set(scores, x).guarantee) == (
         "accuracy >= 0.95 guaranteed by 150 calibration rows"
     )
-    told = clone(model).set_params(cost_weight=0.1, learn_sizes=False, rescore=False)
-    told.fit(*rows(300, 1)[:2])
-    assert "cost_weight = 0.1; no accuracy is guaranteed" in str(told.predict_set(scores).guarantee)
-    assert "0.8 guaranteed" in str(told.predict_set(scores, accuracy=0.8).guarantee)
-    with pytest.raises(ValueError, match=r"accuracy = 0\.9 and cost_weight = 0\.1: only one"):
+    by_weight = clone(model).set_params(cost_weight=0.1, learn_sizes=False, rescore=False)
+    by_weight.fit(*rows(300, 1)[:2])
+    assert "cost_weight = 0.1; no accuracy is guaranteed" in str(
+        by_weight.predict_set(scores).guarantee
+    )
+    assert "0.8 guaranteed" in str(by_weight.predict_set(scores, accuracy=0.8).guarantee)
+    with pytest.raises(
+        ValueError, match=r"accuracy = 0\.9 and cost_weight = 0\.1 were given; choose"
+    ):
         model.predict_set(scores, x, accuracy=0.9, cost_weight=0.1)
     with pytest.raises(UnreachableError, match=r"accuracy = 0\.999 .* 150 .*999 are needed"):
         model.predict_set(scores, x, accuracy=0.999)
     with pytest.raises(ValueError, match="not calibrated"):
-        both().predict_set(*[wide_rows(10, 3)[i] for i in (0, 2)])
+        with_both_stages().predict_set(*[wide_rows(10, 3)[i] for i in (0, 2)])
 
 
 def test_p_values_and_sets_agree() -> None:
@@ -615,43 +630,45 @@ def test_p_values_and_sets_agree() -> None:
 # Ranked candidates
 
 
-@pytest.mark.parametrize("kind", ["proba", "logits"])
+@pytest.mark.parametrize("score_type", ["proba", "logits"])
 @pytest.mark.parametrize("with_features", [False, True])
-def test_ranked_candidates(kind: str, with_features: bool) -> None:
+def test_ranked_candidates(score_type: str, with_features: bool) -> None:
     scores, y, x = rows(900, 1)
-    ranking = lists(scores, 5, kind)
+    ranking = to_candidates(scores, 5, score_type)
     model = shortlister(learn_sizes=True, calibration=None)
     model.fit(ranking, y, features=x if with_features else None)
     assert model.rescored_ == with_features
     unseen, labels, features = rows(2000, 2)
-    given, new = features if with_features else None, lists(unseen, 5, kind)
+    x_new, new = features if with_features else None, to_candidates(unseen, 5, score_type)
     outside = ~np.isfinite(np.asarray(new.rank(labels)))
     assert 0.1 < outside.mean() < 0.4
-    # The mass outside the list is learned, also where the scores say that there is none.
-    checked = model._validate_rows(new, given)
+    # The mass of unlisted labels is learned, even if the scores say that it is zero.
+    checked = model._validate_rows(new, x_new)
     ranked, known = reranked(model, *checked), model.score_._check_features(checked[1])
     masses = model.score_.rank_model_(log_proba(ranked, 5), known)  # type: ignore[misc]
     assert masses.shape == (2000, 6)
     assert abs(float(masses[:, -1].mean()) - outside.mean()) < 0.08
     others, their_y, their_x = rows(1000, 3)
-    model.calibrate(lists(others, 5, kind), their_y, their_x if with_features else None)
-    sets = model.predict_set(new, given, accuracy=0.7)
+    model.calibrate(
+        to_candidates(others, 5, score_type), their_y, their_x if with_features else None
+    )
+    sets = model.predict_set(new, x_new, accuracy=0.7)
     assert 0.65 < sets.accuracy(labels) < 0.75
     listed = np.asarray(new.labels)
     assert all(
         set(row) <= set(top[top >= 0].tolist()) for row, top in zip(sets, listed, strict=True)
     )
     with pytest.raises(UnreachableError, match="not among the candidates"):
-        model.predict_set(new, given, accuracy=0.99)
+        model.predict_set(new, x_new, accuracy=0.99)
     model.on_unreachable = "all"
-    assert (np.asarray(model.predict_set(new, given, accuracy=0.99).sizes) == N_CLASSES).all()
+    assert (np.asarray(model.predict_set(new, x_new, accuracy=0.99).sizes) == N_CLASSES).all()
 
 
-def test_shorter_lists_at_prediction() -> None:
+def test_fewer_candidates_at_prediction() -> None:
     scores, y, x = rows(600, 1)
-    model = shortlister(rescore=True, learn_sizes=True).fit(lists(scores, 5), y, features=x)
+    model = shortlister(rescore=True, learn_sizes=True).fit(to_candidates(scores, 5), y, features=x)
     unseen, labels, features = rows(300, 2)
-    short = lists(unseen, 2)
+    short = to_candidates(unseen, 2)
     sets = model.predict_set(short, features, cost_weight=0.0)
     assert np.array_equal(sets.sizes, np.where(np.arange(300) % 3 == 0, 1, 2))
     curve = model.frontier(short, labels, features)
@@ -659,7 +676,7 @@ def test_shorter_lists_at_prediction() -> None:
     assert curve.accuracy.max() == sets.accuracy(labels)
 
 
-def test_a_dense_ranking_that_stops_early() -> None:
+def test_a_dense_ranking_of_limited_depth() -> None:
     scores, y, x = rows(900, 1)
     model = shortlister(learn_sizes=True, max_epochs=20, calibration=None)
     model.fit(sl.Ranking.from_scores(scores, depth=3), y, features=x)
@@ -681,15 +698,15 @@ def test_a_dense_ranking_that_stops_early() -> None:
 def test_numpy_in_numpy_out_torch_in_torch_out() -> None:
     scores, y, x = rows(300, 1)
     model = shortlister(max_epochs=2, learn_sizes=True, rescore=True)
-    mine = model.fit(scores, y, features=x).predict_set(scores, x)
-    assert isinstance(mine.sizes, np.ndarray)
+    actual = model.fit(scores, y, features=x).predict_set(scores, x)
+    assert isinstance(actual.sizes, np.ndarray)
     assert isinstance(model.rescored(scores, x).scores, np.ndarray)
     tensors = [torch.from_numpy(v) for v in (scores, y, x)]
-    theirs = clone(model).fit(tensors[0], tensors[1], features=tensors[2])
-    found = theirs.predict_set(tensors[0], tensors[2])
-    assert isinstance(found.sizes, torch.Tensor)
-    assert isinstance(theirs.p_values(tensors[0], tensors[2]), torch.Tensor)
-    assert found == mine
+    expected = clone(model).fit(tensors[0], tensors[1], features=tensors[2])
+    tensor_sets = expected.predict_set(tensors[0], tensors[2])
+    assert isinstance(tensor_sets.sizes, torch.Tensor)
+    assert isinstance(expected.p_values(tensors[0], tensors[2]), torch.Tensor)
+    assert tensor_sets == actual
 
 
 def test_classes_with_names() -> None:
@@ -704,32 +721,32 @@ def test_classes_with_names() -> None:
     assert sets.accuracy(names[y]) == plain.accuracy(y)
 
 
-def test_one_row_at_a_time_is_all_rows_at_once() -> None:
+def test_sets_do_not_depend_on_the_batch() -> None:
     scores, _, x = wide_rows(60, 3)
-    model = both()
+    model = with_both_stages()
     for weight in (0.1, 0.01):
         sets = model.predict_set(scores, x, cost_weight=weight)
         values = levels_of(model, scores, x).values
-        clear = ((values - weight).abs() > 1e-5).all(dim=1)
-        assert clear.double().mean() > 0.9
-        for i in clear.nonzero()[:, 0].tolist():
+        is_clear = ((values - weight).abs() > 1e-5).all(dim=1)
+        assert is_clear.double().mean() > 0.9
+        for i in is_clear.nonzero()[:, 0].tolist():
             alone = model.predict_set(scores[i : i + 1], x[i : i + 1], cost_weight=weight)
             assert alone.labels()[0] == sets.labels()[i]
     alone = torch.cat([levels_of(model, scores[i : i + 1], x[i : i + 1]).values for i in range(60)])
     torch.testing.assert_close(alone, values, rtol=0, atol=1e-5)
 
 
-def test_the_order_of_rows_is_of_no_concern_at_prediction() -> None:
+def test_sets_do_not_depend_on_the_order_of_rows() -> None:
     scores, _, x = rows(500, 6)
     order = np.random.default_rng(0).permutation(500)
     model = fitted()
     sets, mixed = model.predict_set(scores, x), model.predict_set(scores[order], x[order])
     same = [mixed.labels()[i] == sets.labels()[j] for i, j in enumerate(order)]
-    assert np.mean(same) > 0.99  # rounding at the threshold itself apart
+    assert np.mean(same) > 0.99  # Rounding matters at the threshold itself.
     assert mixed.mean_size > 1
 
 
-def test_the_same_seed_is_the_same_model_and_the_global_states_are_left_alone() -> None:
+def test_fit_is_reproducible_and_does_not_change_global_random_states() -> None:
     scores, y, x = rows(300, 1)
     model = shortlister(max_epochs=2, learn_sizes=True, rescore=True, random_state=3)
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
@@ -740,13 +757,13 @@ def test_the_same_seed_is_the_same_model_and_the_global_states_are_left_alone() 
     torch.manual_seed(5)
     again = clone(model).fit(scores, y, features=x)
     other = clone(model).set_params(random_state=4).fit(scores, y, features=x)
-    mine, same, different = (levels_of(m, scores, x).values for m in (first, again, other))
-    assert torch.equal(mine, same)
-    assert not torch.allclose(mine, different)
+    actual, same, different = (levels_of(m, scores, x).values for m in (first, again, other))
+    assert torch.equal(actual, same)
+    assert not torch.allclose(actual, different)
     assert first.predict_set(scores, x) == again.predict_set(scores, x)
 
 
-def test_clones_parameters_and_pickles() -> None:
+def test_clones_and_pickles() -> None:
     scores, _, x = rows(300, 6)
     model = fitted()
     assert {k: model.get_params()[k] for k in SMALL} == SMALL
@@ -760,7 +777,7 @@ def test_clones_parameters_and_pickles() -> None:
     )
 
 
-def test_refitted_on_other_data_nothing_of_the_first_remains() -> None:
+def test_a_refitted_model_equals_a_fresh_one() -> None:
     model = clone(fitted())
     scores, y, x = rows(600, 1)
     model.fit(scores, y, features=x)
@@ -773,7 +790,7 @@ def test_refitted_on_other_data_nothing_of_the_first_remains() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["cost", "device", "features", "loss", "labels"])
-def test_a_fit_that_fails_leaves_the_model_as_it_was(
+def test_a_failed_fit_does_not_change_the_model(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores, y, x = rows(300, 1)
@@ -781,20 +798,22 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(
     model.fit(scores, y, features=x)
     before = model.predict_set(scores, x)
     other, labels, features = (v.copy() for v in rows(400, 2, "nothing"))
-    given: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     match wrong:
         case "cost":
-            given = {"cost": {k: k for k in range(1, N_CLASSES)}}  # none for the largest size
+            parameters = {
+                "cost": {k: k for k in range(1, N_CLASSES)}
+            }  # The largest size has no cost.
         case "device":
-            given = {"device": "nowhere"}
+            parameters = {"device": "nowhere"}
         case "features":
             features[7, 1] = np.nan
         case "loss":
-            given = {"learning_rate": 1e30}
+            parameters = {"learning_rate": 1e30}
         case "labels":
             labels[3] = N_CLASSES
     kept = model.get_params()
-    model.set_params(**given)
+    model.set_params(**parameters)
     with pytest.raises((ValueError, FloatingPointError)):
         model.fit(other, labels, features=features)
     model.set_params(**kept)
@@ -803,17 +822,17 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(
 
 def test_a_table_must_cost_every_size_that_can_occur() -> None:
     scores, y, _ = wide_rows(100, 1)
-    grid = {size: size for size in both().score_.buckets_.sizes}
+    grid = {size: size for size in with_both_stages().score_.buckets_.sizes}
     with pytest.raises(ValueError, match="cost has no entry for size 30"):
         shortlister(cost=grid, calibration=None).fit(scores, y)
 
 
-def test_costs_of_other_kinds() -> None:
+def test_costs_of_every_type() -> None:
     scores, y, x = rows(300, 1)
     linear = {size: float(size) for size in range(1, N_CLASSES + 1)}
-    given = {"max_epochs": 2, "learn_sizes": True, "rescore": True}
+    parameters = {"max_epochs": 2, "learn_sizes": True, "rescore": True}
     sets = {
-        name: shortlister(cost=cost, **given).fit(scores, y, features=x).predict_set(scores, x)
+        name: shortlister(cost=cost, **parameters).fit(scores, y, features=x).predict_set(scores, x)
         for name, cost in {
             "linear": "linear",
             "table": linear,
@@ -833,13 +852,13 @@ def test_costs_of_other_kinds() -> None:
 
 
 @cache
-def plain(**given: object) -> sl.Shortlister:
-    """No stages: fitted in no time."""
-    return fitted(n=300, rescore=False, learn_sizes=False, **given)
+def plain(**parameters: object) -> sl.Shortlister:
+    """A model without stages, which is fitted quickly."""
+    return fitted(n=300, rescore=False, learn_sizes=False, **parameters)
 
 
-def free(model: sl.Shortlister) -> sl.Shortlister:
-    """The same fitted model, to set parameters of."""
+def copy_of(model: sl.Shortlister) -> sl.Shortlister:
+    """Return a copy of a fitted model, so that its parameters can be set."""
     return pickle.loads(pickle.dumps(model))  # type: ignore[no-any-return]
 
 
@@ -852,27 +871,27 @@ def squared(size: int) -> float:
 
 
 @pytest.mark.parametrize("stages", [False, True])
-def test_a_cost_set_after_the_calibration_needs_another(stages: bool) -> None:
+def test_a_cost_set_after_calibration_needs_another_calibration(stages: bool) -> None:
     (scores, y, x), (unseen, labels, features) = rows(600, 1), rows(400, 2)
-    given = {"rescore": stages, "learn_sizes": stages, "max_epochs": 2}
-    model = shortlister(**given).fit(scores, y, features=x)
+    parameters = {"rescore": stages, "learn_sizes": stages, "max_epochs": 2}
+    model = shortlister(**parameters).fit(scores, y, features=x)
     before = model.predict_set(unseen, features, accuracy=0.9)
-    at_once = model.predict_set(unseen, features, cost_weight=0.05)
+    by_weight = model.predict_set(unseen, features, cost_weight=0.05)
     model.set_params(cost="log")
     message = r"cost = 'log', but it was 'linear' at calibration; call calibrate\(scores, y\) again"
-    for asked in ({"accuracy": 0.9}, {"mean_size": 2.0}, {"accuracy": 0.8, "by": "class"}, {}):
+    for options in ({"accuracy": 0.9}, {"mean_size": 2.0}, {"accuracy": 0.8, "by": "class"}, {}):
         with pytest.raises(ValueError, match=message):
-            model.predict_set(unseen, features, **asked)  # type: ignore[arg-type]
+            model.predict_set(unseen, features, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         model.p_values(unseen, features)
-    # No guarantee is at stake here.
-    fresh = shortlister(cost="log", **given).fit(scores, y, features=x)
+    # A cost_weight guarantees nothing, so the new cost can be used without a calibration.
+    fresh = shortlister(cost="log", **parameters).fit(scores, y, features=x)
     now = model.predict_set(unseen, features, cost_weight=0.05)
     assert now == fresh.predict_set(unseen, features, cost_weight=0.05)
-    assert now != at_once
+    assert now != by_weight
     curves = (m.frontier(unseen, labels, features) for m in (model, fresh))
     assert np.array_equal(*(curve.mean_size for curve in curves))
-    # Set back, it is what it was; calibrated again, it is a model of that cost.
+    # The calibration is valid again for the old cost, or after another one for the new cost.
     model.set_params(cost="linear")
     assert model.predict_set(unseen, features, accuracy=0.9) == before
     again = rows(500, 3)
@@ -899,10 +918,10 @@ def test_an_equal_cost_is_the_same_cost(
     scores, _, x = rows(100, 2)
     expected = plain(cost=first).predict_set(scores, x, accuracy=0.9)
     for cost in same:
-        model = free(plain(cost=first)).set_params(cost=cost)
+        model = copy_of(plain(cost=first)).set_params(cost=cost)
         assert model.predict_set(scores, x, accuracy=0.9) == expected
     for cost in other:
-        model = free(plain(cost=first)).set_params(cost=cost)
+        model = copy_of(plain(cost=first)).set_params(cost=cost)
         with pytest.raises(ValueError, match="at calibration; call calibrate"):
             model.predict_set(scores, x, accuracy=0.9)
         assert model.predict_set(scores, x, cost_weight=0.01).mean_size >= 1
@@ -918,9 +937,9 @@ def test_an_equal_table_is_the_same_cost_and_another_is_not() -> None:
         model.set_params(cost=by_size | {8: 9.0}).predict_set(scores, x, accuracy=0.9)
 
 
-def test_empty_sets_are_allowed_before_the_calibration_or_not_at_all() -> None:
+def test_allow_empty_set_after_calibration_needs_another_calibration() -> None:
     scores, y, x = rows(400, 2)
-    model = free(plain()).set_params(allow_empty=True)
+    model = copy_of(plain()).set_params(allow_empty=True)
     with pytest.raises(ValueError, match="allow_empty = True, but it was False at calibration"):
         model.predict_set(scores, x, accuracy=0.3)
     assert np.asarray(model.predict_set(scores, x, cost_weight=0.9).sizes).min() == 0
@@ -928,10 +947,10 @@ def test_empty_sets_are_allowed_before_the_calibration_or_not_at_all() -> None:
     assert np.asarray(sets.sizes).min() == 0
 
 
-# What cannot be right
+# Invalid input
 
 
-def test_features_of_another_width_are_refused_where_no_stage_uses_them() -> None:
+def test_features_of_another_width_are_refused_even_if_no_stage_uses_them() -> None:
     scores, y, x = rows(50, 6)
     model = plain()
     assert (model.rescored_, model.learned_sizes_) == (False, False)
@@ -944,15 +963,15 @@ def test_features_of_another_width_are_refused_where_no_stage_uses_them() -> Non
         lambda: model.out_of_fold(scores, wrong),
         lambda: model.p_values(scores, wrong),
         lambda: model.frontier(scores, y, wrong),
-        lambda: free(model).calibrate(scores, y, wrong),
+        lambda: copy_of(model).calibrate(scores, y, wrong),
     ):
         with pytest.raises(ValueError, match=message):
             ask()
     expected = model.predict_set(scores, x, accuracy=0.9)
-    assert model.predict_set(scores, accuracy=0.9) == expected  # they may be left out
+    assert model.predict_set(scores, accuracy=0.9) == expected  # They can be left out.
 
 
-def test_features_that_are_missing_or_others() -> None:
+def test_missing_or_wrong_features_are_refused() -> None:
     scores, y, x = rows(50, 6)
     model = fitted()
     with pytest.raises(ValueError, match="features are missing: fit saw 4 of them"):
@@ -969,13 +988,13 @@ def test_features_that_are_missing_or_others() -> None:
         model.predict_set(scores[:, :7], x)
 
 
-def test_features_in_half_precision() -> None:
+def test_half_precision_features() -> None:
     scores, y, x = rows(600, 1)
     model = shortlister().fit(scores, y, features=x.astype(np.float16))
     assert model.rescored_
     unseen, labels, features = rows(1000, 2)
     sets = model.predict_set(unseen, features.astype(np.float16), accuracy=0.9)
-    assert 0.82 < sets.accuracy(labels) < 0.98  # guaranteed by 150 rows
+    assert 0.82 < sets.accuracy(labels) < 0.98  # 150 calibration rows.
     assert sets.mean_size < 1.1 * fitted().predict_set(unseen, features, accuracy=0.9).mean_size
 
 
@@ -1012,13 +1031,13 @@ def test_features_in_half_precision() -> None:
         ("learners", [None], "each of learners needs fit and predict_proba; None"),
     ],
 )
-def test_parameters_that_cannot_be_right(name: str, value: object, message: str) -> None:
+def test_invalid_parameters_are_refused(name: str, value: object, message: str) -> None:
     scores, y, x = rows(300, 1)
     with pytest.raises(ValueError, match=message):
         shortlister(**{name: value}).fit(scores, y, features=x)
 
 
-def test_sets_are_no_longer_than_the_lists_that_were_learned_from() -> None:
+def test_sets_are_no_larger_than_the_depth_of_the_training_rows() -> None:
     scores, y, _ = rows(600, 0)
     listed = sl.Ranking.from_scores(scores, depth=2)
     model = shortlister(learn_sizes=False, calibration=None).fit(listed, y)
@@ -1028,7 +1047,7 @@ def test_sets_are_no_longer_than_the_lists_that_were_learned_from() -> None:
         model.predict_set(scores, accuracy=0.999)
 
 
-def test_a_probability_of_zero_is_worth_next_to_nothing_but_something() -> None:
+def test_the_level_of_a_probability_of_zero_is_positive() -> None:
     one_hot = np.eye(4).repeat(30, axis=0)
     model = shortlister(learn_sizes=False, score_type="proba").fit(one_hot, one_hot.argmax(axis=1))
     assert model.predict_set(one_hot, cost_weight=1e-14).sizes.tolist() == [4] * 120

@@ -1,4 +1,4 @@
-"""Split conformal prediction by brute force; what may change its sets, and what may not."""
+"""Split conformal prediction: by brute force, and invariance of its sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import shortlist as sl
 from shortlist.conformal.levels import label_levels
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.ranks import quantile_rank
-from shortlist.predictors.conformal import hold_out
+from shortlist.predictors.splitting import hold_out
 
 EASY = {"temperature": None, "penalty": 0.125, "k_reg": 1}  # nothing to learn
 LEVELS = [0.5, 0.8, 0.9, 0.95]
@@ -35,7 +35,7 @@ def threshold_of(model: sl.SplitConformal, accuracy: float) -> float:
 
 
 def near(model: sl.SplitConformal, scores: NDArray, accuracy: float, gap: float) -> NDArray:
-    """Which rows have a label whose level lies within `gap` of the threshold."""
+    """Return which rows have a label whose level is within `gap` of the threshold."""
     levels = model.score_.levels(sl.Ranking.from_scores(scores)).numpy()
     return (np.abs(levels - threshold_of(model, accuracy)) < gap).any(axis=1)
 
@@ -52,15 +52,15 @@ def where_sets_differ(a: sl.PredictionSets, b: sl.PredictionSets) -> NDArray:
 @given(st.integers(2, 7), st.integers(19, 60), st.sampled_from(LEVELS), st.integers(0, 1000))
 @settings(max_examples=20, deadline=None)
 def test_sets_by_brute_force(name, allow_empty, n, m, accuracy, seed):
-    """In multiples of 1/64 every sum is exact, and so are the ties."""
+    """Sums of multiples of 1/64 are exact, so that ties are exact too."""
     p, y = in_64ths(m + 10, n, seed)
 
     def scored(row: list[float]) -> dict[int, float]:
         order = sorted(range(n), key=lambda label: (-row[label], -label))
-        found = brute(name, sorted(row, reverse=True), 1.0, 0.125, 1)
+        result = brute(name, sorted(row, reverse=True), 1.0, 0.125, 1)
         if not allow_empty:
-            found[0] = math.inf
-        return dict(zip(order, found, strict=True))
+            result[0] = math.inf
+        return dict(zip(order, result, strict=True))
 
     own = sorted(scored(row)[label] for row, label in zip(p[:m].tolist(), y[:m], strict=True))
     q = own[math.floor((1 - Fraction(str(accuracy))) * (m + 1)) - 1]
@@ -73,13 +73,13 @@ def test_sets_by_brute_force(name, allow_empty, n, m, accuracy, seed):
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
-def test_calibration_and_prediction_ask_the_same_function(name, randomized):
-    """Of the calibration rows themselves, just as many are held as the rank says."""
+def test_calibration_and_prediction_call_the_same_function(name, randomized):
+    """Of the calibration rows, exactly the number given by the rank are hits."""
     scores, y = draw(400, seed=1)
     model = sl.SplitConformal(name, randomized=randomized, allow_empty=True, **EASY)
     model.fit(scores, y)
     own = label_levels(
-        model._blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
+        model._level_function().blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
     ).numpy()
     for accuracy in LEVELS:
         held = model.predict_set(scores, accuracy=accuracy).contains(y)
@@ -90,7 +90,7 @@ def test_calibration_and_prediction_ask_the_same_function(name, randomized):
 
 
 def test_levels_that_differ_by_rounding_are_one_level():
-    """What float32 cannot tell apart is on one side of the threshold; 0.01% is told apart."""
+    """Scores that are equal in float32 have equal levels; a difference of 0.01% is kept."""
     p = np.array([[0.75, 0.25]] * 9 + [[0.75 + 2**-40, 0.25 - 2**-40], [0.7499, 0.2501]])
     model = sl.SplitConformal("lac", allow_empty=True, **EASY).fit(p[-2:-1].repeat(9, 0), [0] * 9)
     assert model.predict_set(p, accuracy=0.8).sizes.tolist() == [1] * 10 + [0]
@@ -99,7 +99,7 @@ def test_levels_that_differ_by_rounding_are_one_level():
 @pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.9, 0.95])
 @pytest.mark.parametrize("allow_empty", [True, False])
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
-def test_p_values_hold_the_same_labels_as_the_sets(name, randomized, allow_empty, accuracy):
+def test_p_values_select_the_labels_of_the_sets(name, randomized, allow_empty, accuracy):
     scores, y = draw(300, 6, seed=2)
     tied, tied_y = in_64ths(300, 6, seed=3)
     for given_, labels in ((scores, y), (tied, tied_y), (scores.astype(np.float32), y)):
@@ -128,25 +128,25 @@ def test_p_values_of_candidates():
     assert set(p[~listed].tolist()) == {(1 + lost) / 151}
 
 
-# What may not change the sets
+# Invariance of the sets
 
 
 @pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
-def test_one_row_at_a_time_and_in_any_order(name, randomized, dtype, kind):
+def test_sets_do_not_depend_on_batch_or_order(name, randomized, dtype, kind):
     scores, y = draw(260, 6, seed=5)
     scores[130:] = scores[130:].round()  # exact ties
     scores = as_score_type(scores, kind).astype(dtype)
     model = sl.SplitConformal(name, randomized=randomized, accuracy=0.8, score_type=kind)
     model.fit(scores[:240], y[:240])
     new = scores[225:]
-    together = model.predict_set(new)
-    assert len(set(together.sizes.tolist())) > (name != "topk")
+    batch = model.predict_set(new)
+    assert len(set(batch.sizes.tolist())) > (name != "topk")
     for i in range(len(new)):
-        assert model.predict_set(new[i : i + 1]).labels() == [together.labels()[i]]
+        assert model.predict_set(new[i : i + 1]).labels() == [batch.labels()[i]]
     order = np.random.default_rng(0).permutation(len(new))
-    assert model.predict_set(new[order]).labels() == [together.labels()[i] for i in order]
+    assert model.predict_set(new[order]).labels() == [batch.labels()[i] for i in order]
 
 
 def test_a_threshold_that_ties_with_many_rows():
@@ -154,10 +154,10 @@ def test_a_threshold_that_ties_with_many_rows():
     for name, randomized in VARIANTS:
         model = sl.SplitConformal(name, randomized=randomized, **EASY).fit(p[:200], y[:200])
         for accuracy in LEVELS:
-            together = model.predict_set(p[200:], accuracy=accuracy).labels()
+            batch = model.predict_set(p[200:], accuracy=accuracy).labels()
             for i in range(200, 400, 7):
                 alone = model.predict_set(p[i : i + 1], accuracy=accuracy)
-                assert alone.labels() == [together[i - 200]]
+                assert alone.labels() == [batch[i - 200]]
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
@@ -218,7 +218,7 @@ def test_the_scale_of_logits_goes_into_the_temperature(name, factor):
         )
         assert not (differ & ~near(model, scores[600:], accuracy, 1e-3)).any()
         assert differ.mean() < 0.05
-    if name != "topk":  # the scale does matter where nothing absorbs it
+    if name != "topk":  # Without a temperature, the scale matters.
         fixed = sl.SplitConformal(name, temperature=1.0, penalty=0.1, k_reg=1).fit(scores, y).score_
         plain, scaled = (
             fixed.levels(sl.Ranking.from_scores(f * scores)).numpy() for f in (1.0, factor)
@@ -242,7 +242,7 @@ def test_logits_probabilities_and_their_logarithms(name):
             assert not (differ & ~near(first, scores[400:], accuracy, 1e-5)).any()
 
 
-# Names, kinds of arrays, candidates
+# Class names, array types, candidates
 
 
 def test_classes_have_the_users_names():
@@ -299,7 +299,7 @@ def test_candidates(name, randomized, kind):
         assert len(set(sets.sizes.tolist())) > 2
 
 
-def test_candidates_make_only_guarantees_that_can_be_kept():
+def test_unreachable_accuracies_of_candidates_raise():
     scores, y = draw(400, 20, seed=14)
     ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=6))
     lost = int(np.isinf(ranking.rank(y)).sum())
@@ -307,11 +307,12 @@ def test_candidates_make_only_guarantees_that_can_be_kept():
     model = sl.SplitConformal("lac", **EASY).fit(ranking, y)
     with pytest.raises(UnreachableError) as error:
         model.predict_set(ranking, accuracy=0.99)
-    said = str(error.value)
+    message = str(error.value)
     assert (
-        f"{lost} of the 400 ({100 * lost / 400:.3g}%) have a label that no set can contain" in said
+        f"{lost} of the 400 ({100 * lost / 400:.3g}%) have a label that no set can contain"
+        in message
     )
-    most = float(re.search(r"At most (\S+) can be", said)[1])
+    most = float(re.search(r"At most (\S+) can be", message)[1])
     assert (400 - lost) / 401 - 0.06 < most < (400 - lost) / 401
     kept = model.predict_set(ranking, accuracy=most)
     assert np.array_equal(kept.contains(y), np.isfinite(ranking.rank(y)))
@@ -319,7 +320,7 @@ def test_candidates_make_only_guarantees_that_can_be_kept():
         model.predict_set(ranking, accuracy=most + 1e-3)
 
 
-def test_curves_and_mean_sizes_count_no_padding():
+def test_frontiers_and_mean_sizes_ignore_padding():
     scores, y = draw(400, 20, seed=15)
     ranking = sl.Ranking.from_candidates(**ragged(as_score_type(scores, "proba"), depth=6))
     for name, randomized in VARIANTS:
@@ -343,19 +344,19 @@ def test_lists_of_one_candidate_each():
     for name in ("lac", "aps", "margin", "saps", "topk"):
         model = sl.SplitConformal(name, **EASY).fit(ranking, y)
         assert model.predict_set(ranking[:2], accuracy=0.55).labels() == [[2], [2]]
-        for accuracy in (0.7, 0.9):  # 75% of the lists have their label, but 40 rows are few
+        for accuracy in (0.7, 0.9):  # 75% of the rows contain their label, but 40 rows are few.
             with pytest.raises(UnreachableError, match=r"10 of the 40 \(25%\)"):
                 model.predict_set(ranking, accuracy=accuracy)
 
 
-# Every label
+# Sets of all classes
 
 
 @pytest.mark.parametrize("lists", [True, False])
 @pytest.mark.parametrize("by", [None, "class", "group"])
 @pytest.mark.filterwarnings("ignore:accuracy = ")
-def test_every_label_means_every_label(by, lists):
-    """Also of a batch of candidates that lists only a few of them."""
+def test_sets_of_all_classes_contain_unranked_labels(by, lists):
+    """The set of all classes is not limited to the candidates of a batch."""
     scores, y = draw(60, 9, seed=16)
     ranking = sl.Ranking.from_scores(scores)
     if lists:
@@ -392,7 +393,7 @@ def test_one_group_with_every_label_and_one_without():
 
 
 def test_one_class_in_every_set():
-    """A class whose labels the lists often miss is then held by every set, listed or not."""
+    """A class that is often missing among the candidates is in every set."""
     labels = [[0, 1]] * 50 + [[1, 0]] * 50 + [[0, 1]] * 50
     y = [0] * 50 + [1] * 50 + [2] * 50
     ranking = sl.Ranking.from_candidates(labels, [[0.75, 0.25]] * 150, n_classes=3)
@@ -402,11 +403,11 @@ def test_one_class_in_every_set():
     assert "1 of 3 classes get every label" in str(sets.guarantee)
 
 
-# What is learned, and from which rows
+# Learning
 
 
 @pytest.mark.parametrize("name", ["lac", "raps", "saps"])
-def test_what_is_learned_does_not_look_at_the_calibration_rows(name):
+def test_learning_does_not_use_the_calibration_rows(name):
     scores, y = draw(600, 12, seed=18, temperature=3.0)
     model = sl.SplitConformal(name, accuracy=0.9, random_state=4).fit(scores, y)
     learning, kept = hold_out(600, 0.75, seed=4)
@@ -419,7 +420,7 @@ def test_what_is_learned_does_not_look_at_the_calibration_rows(name):
     assert vars(other.score_) == vars(model.score_)
     assert other.temperature_ == model.temperature_
     assert threshold_of(other, 0.9) != threshold_of(model, 0.9)
-    # The calibration rows are all that the thresholds are made of.
+    # The thresholds depend on the calibration rows alone.
     expected = clone(model).fit(scores[learning], y[learning]).set_params(calibration=None)
     expected.fit(scores[learning], y[learning]).calibrate(scores[kept], y[kept])
     assert vars(expected.score_) == vars(model.score_)
@@ -430,7 +431,7 @@ def test_what_is_learned_does_not_look_at_the_calibration_rows(name):
 
 
 def test_tuning_shortens_the_sets():
-    """Against the best and the worst of a few settings, on rows of their own."""
+    """Sets are nearly as short as those of the best of a few settings on other rows."""
     scores, y = draw(6000, 30, seed=19)
     for name in ("raps", "saps"):
         sizes = []
@@ -441,8 +442,8 @@ def test_tuning_shortens_the_sets():
         assert max(sizes[1:]) > 1.1 * min(sizes[1:])
 
 
-def test_tuning_looks_at_all_parts_of_the_data(monkeypatch):
-    """Rows may come in order of their difficulty."""
+def test_tuning_uses_rows_from_all_parts_of_the_data(monkeypatch):
+    """Rows may be sorted by difficulty."""
     monkeypatch.setattr("shortlist.conformal.scores.tuning.TUNING_ROWS", 100)
     scores, y = draw(2000, 12, seed=20)
     order = np.argsort(scores.max(axis=1))
@@ -467,13 +468,13 @@ def test_tuning_looks_at_all_parts_of_the_data(monkeypatch):
         ({"score": "lac", "calibration": 0.5}, 100),
     ],
 )
-def test_where_nothing_is_learned_all_rows_calibrate(parameters, rows):
+def test_if_nothing_is_learned_all_rows_calibrate(parameters, rows):
     scores, y = draw(200, seed=21)
     sets = sl.SplitConformal(**parameters).fit(scores, y).predict_set(scores, accuracy=0.9)
     assert str(sets.guarantee) == f"accuracy >= 0.9 guaranteed by {rows} calibration rows"
 
 
-def test_a_temperature_that_is_given_is_used():
+def test_a_given_temperature_is_used():
     scores, y = draw(300, seed=22)
     model = sl.SplitConformal("lac", temperature=2.0).fit(scores[:200], y[:200])
     halved = sl.SplitConformal("lac", temperature=None).fit(scores[:200] / 2, y[:200])
@@ -487,19 +488,19 @@ def test_a_calibration_is_replaced():
     before = model.score_
     new = scores[400:]
     first = model.predict_set(new, accuracy=0.9)
-    assert model.calibrate(scores[200:400], np.roll(y[200:400], 1)) is model  # labels gone astray
+    assert model.calibrate(scores[200:400], np.roll(y[200:400], 1)) is model  # Wrong labels.
     second = model.predict_set(new, accuracy=0.9)
     assert model.score_ == before
     assert str(second.guarantee) == "accuracy >= 0.9 guaranteed by 200 calibration rows"
     assert second.mean_size > first.mean_size + 1
     with pytest.raises(ValueError, match="labels, but the scores"):
         model.calibrate(scores[:10], y[:9])
-    assert model.predict_set(new, accuracy=0.9) == second  # nothing was lost
+    assert model.predict_set(new, accuracy=0.9) == second  # A failed calibration changes nothing.
     model.fit(scores[:200], y[:200])
     assert model.predict_set(new, accuracy=0.9) == first
 
 
-def test_the_default_accuracy_is_the_constructors():
+def test_the_default_accuracy_is_the_parameter():
     scores, y = draw(300, seed=24)
     model = sl.SplitConformal("lac", accuracy=0.75, **EASY).fit(scores, y)
     assert model.predict_set(scores) == model.predict_set(scores, accuracy=0.75)
@@ -507,24 +508,24 @@ def test_the_default_accuracy_is_the_constructors():
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "delta", "said"),
+    ("accuracy", "delta", "message"),
     [
         (0.9, 0.05, "accuracy >= 0.9 guaranteed with probability 0.95 by 3,000 calibration rows"),
         (0.999, 0.1, "accuracy >= 0.999 guaranteed with probability 0.9 by 3,000"),
         (0.9990001, None, "accuracy >= 0.9990001 guaranteed by"),
     ],
 )
-def test_guarantees_in_words(accuracy, delta, said):
+def test_the_text_of_guarantees(accuracy, delta, message):
     scores, y = draw(3000, 4, seed=25)
     model = sl.SplitConformal("lac", **EASY).fit(scores, y)
-    assert said in str(model.predict_set(scores[:3], accuracy=accuracy, delta=delta).guarantee)
+    assert message in str(model.predict_set(scores[:3], accuracy=accuracy, delta=delta).guarantee)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "message"),
     [
         ({"score": "aps2"}, "got 'aps2'; did you mean 'aps'?"),
-        ({"score": "lac", "randomized": True}, "score = 'lac' has nothing to randomize"),
+        ({"score": "lac", "randomized": True}, "score = 'lac' cannot be randomized"),
         ({"accuracy": 95}, "accuracy must lie strictly between 0 and 1; got 95"),
         ({"temperature": "warm"}, "temperature must be one of 'auto'; got 'warm'"),
         ({"temperature": 0.0}, "temperature must be positive; got 0"),
@@ -539,50 +540,50 @@ def test_guarantees_in_words(accuracy, delta, said):
         ({"score_type": "odds"}, "got 'odds'"),
     ],
 )
-def test_parameters_that_are_refused(parameters, said):
+def test_invalid_parameters_raise(parameters, message):
     scores, y = draw(50)
     model = sl.SplitConformal(**parameters)
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         model.fit(scores, y)
     with pytest.raises(NotFittedError, match="this SplitConformal is not fitted yet"):
         model.predict_set(scores)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("point", "message"),
     [
-        ({"accuracy": 0.9, "mean_size": 2}, "accuracy = 0.9 and mean_size = 2: only one can be"),
+        ({"accuracy": 0.9, "mean_size": 2}, "accuracy = 0.9 and mean_size = 2 were given"),
         ({"accuracy": 0.0}, "accuracy must lie strictly between 0 and 1; got 0.0"),
         ({"accuracy": 0.9, "delta": 1}, "delta must lie strictly between 0 and 1; got 1"),
-        ({"mean_size": 2, "by": "class"}, "mean_size = 2 is for all rows alike; leave by out"),
+        ({"mean_size": 2, "by": "class"}, "mean_size = 2 cannot be combined with by = 'class'"),
         ({"mean_size": 0.5}, "mean_size = 0.5 is less than the smallest mean size, 1"),
         ({"mean_size": "two"}, "mean_size must be a number; got 'two'"),
         ({"mean_size": 2, "delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
-        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'row'"),
+        ({"accuracy": 0.5, "by": "row"}, "by must be one of 'class', 'group', 'marginal'; got 'r"),
         ({"accuracy": 0.5, "by": "group"}, "but the calibration rows have no groups"),
         ({"accuracy": 0.999}, "with 200 calibration rows: 999 are needed. At most 0.99502 can"),
     ],
 )
-def test_requests_that_are_refused(asked, said):
+def test_invalid_requests_raise(point, message):
     scores, y = draw(200)
     model = sl.SplitConformal("lac", **EASY).fit(scores, y)
-    with pytest.raises(ValueError, match=re.escape(said)):
-        model.predict_set(scores, **asked)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.predict_set(scores, **point)
 
 
-def test_what_is_not_calibrated_guarantees_nothing():
+def test_a_predictor_without_calibration_guarantees_nothing():
     scores, y = draw(200)
     model = sl.SplitConformal("lac", calibration=None).fit(scores, y)
-    for asked in ({"accuracy": 0.9}, {"mean_size": 2}, {"accuracy": 0.9, "by": "class"}):
-        with pytest.raises(ValueError, match="is not calibrated, and can guarantee no accuracy"):
-            model.predict_set(scores, **asked)
+    for point in ({"accuracy": 0.9}, {"mean_size": 2}, {"accuracy": 0.9, "by": "class"}):
+        with pytest.raises(ValueError, match="is not calibrated and cannot guarantee an accuracy"):
+            model.predict_set(scores, **point)
     with pytest.raises(ValueError, match="is not calibrated"):
         model.p_values(scores)
     assert len(model.frontier(scores, y)) > 10
     assert model.calibrate(scores, y).predict_set(scores, accuracy=0.9).accuracy(y) >= 0.9
 
 
-def test_empty_sets_are_decided_on_before_calibration():
+def test_changing_allow_empty_needs_a_new_calibration():
     scores, y = draw(200)
     model = sl.SplitConformal("lac", **EASY).fit(scores, y)
     model.set_params(allow_empty=True)

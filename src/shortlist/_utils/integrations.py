@@ -1,6 +1,6 @@
 """Mixins whose methods call the integrations: `save`, `export_onnx`, `report`, `plot_guarantee`.
 
-This is the only module that imports from the rows below it, and it does so inside its methods.
+This is the only module that imports from layers below its own, and it does so inside its methods.
 Each method is documented at the function that it calls.
 """
 

@@ -20,8 +20,8 @@ from shortlist.comparison.rows import (
 )
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.conformal import hold_out
 from shortlist.predictors.split_conformal import SplitConformal
+from shortlist.predictors.splitting import hold_out
 from shortlist.ranking import Ranking
 
 

@@ -16,7 +16,7 @@ from shortlist._utils.labels import label_array
 from shortlist._utils.validation import check_probability
 from shortlist._utils.warnings import warn
 from shortlist.predictors import FixedSelector, SetPredictor
-from shortlist.predictors.conformal import hold_out
+from shortlist.predictors.splitting import hold_out
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 
@@ -118,7 +118,7 @@ def _validate_test_rows(
 
 def warn_about_known_test_rows(known: LabelledRows, test: LabelledRows) -> None:
     """Warn if test rows are among the rows to fit and calibrate."""
-    count = TrainingRows(known.ranking).among(test.ranking)
+    count = TrainingRows(known.ranking).count_in(test.ranking)
     if count:
         warn(
             f"{count:,} of {len(test.ranking):,} test rows are also rows to fit or calibrate: the "

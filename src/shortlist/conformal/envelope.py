@@ -1,7 +1,8 @@
-"""What a longer set is worth: the choice of `argmin_k miss_k + lambda cost_k` for every lambda.
+"""The member of a family that minimizes ``P(miss) + cost_weight * cost``, for every cost weight.
 
-As lambda falls, the best member grows along the concave envelope of (cost, probability of a hit).
-A member's slope on it is the largest lambda at which the choice is at least that member.
+As the cost weight falls, the best member moves along the concave envelope of the points (cost,
+probability of a hit). The slope of the envelope at a member is the largest cost weight at which
+that member, or a larger one, is chosen.
 """
 
 from __future__ import annotations
@@ -15,56 +16,66 @@ from torch import Tensor
 from shortlist._utils.blocks import DEVICE_ELEMENTS, row_blocks
 from shortlist.costs import Cost, cost_table
 
-FEW = 64
-"""Of so many members all pairs can be looked at, where one step after the other takes longer."""
+MAX_PAIRWISE = 64
+"""Up to this number of members, comparing all pairs is faster on a GPU than sequential pooling."""
 
 
 def slopes(gains: Tensor, prices: Tensor) -> Tensor:
-    """The largest lambda at which each member, or a later one, is chosen: never increasing.
+    """Return the largest cost weight at which each member, or a larger one, is chosen.
 
     Parameters
     ----------
-    gains : (rows, members)
-        What each member adds to the probability of a hit of the member before it.
-    prices : (members,) or (rows, members)
-        What it adds to the cost. A member that costs nothing more is taken with the one before.
+    gains : Tensor of shape (n_rows, n_members)
+        Probability of a hit of each member minus that of the member before it.
+    prices : Tensor of shape (n_members,) or (n_rows, n_members)
+        Cost of each member minus that of the member before it. A member without additional cost is
+        chosen together with the one before it.
 
-    The first member's slope is its own gain per price, or the second's if that is more: it counts
-    only where an empty set is allowed.
+    Returns
+    -------
+    Tensor of shape (n_rows, n_members)
+        Slopes, non-increasing along each row. A member is chosen if its slope is at least the cost
+        weight, so that ties go to the larger member.
 
-    Ties between members go to the larger one: `slope >= lambda` is the rule.
+    Notes
+    -----
+    The slope of the first member is its gain per price, or the slope of the second member if that
+    is larger. It matters only if empty sets are allowed.
 
+    Examples
+    --------
     >>> slopes(torch.tensor([[0.5, 0.125, 0.25, 0.125]]), torch.ones(4)).tolist()
     [[0.5, 0.1875, 0.1875, 0.125]]
     """
     gains = gains.to(torch.float64)
     prices = prices.to(torch.float64).expand_as(gains)
-    found = _ratio(gains, prices)
-    rest = found[:, 1:]
-    dented = (rest[:, 1:] > rest[:, :-1]).any(dim=1) | (prices[:, 1:] <= 0).any(dim=1)
-    if bool(dented.any()):
-        at_once = found.is_cuda and found.shape[1] <= FEW
-        pooled = _min_max if at_once else _pooled
-        found[dented, 1:] = pooled(gains[dented, 1:], prices[dented, 1:])
-    if found.shape[1] > 1:
-        found[:, 0] = torch.maximum(found[:, 0], found[:, 1])
-    return found
+    result = _ratio(gains, prices)
+    rest = result[:, 1:]
+    not_concave = (rest[:, 1:] > rest[:, :-1]).any(dim=1) | (prices[:, 1:] <= 0).any(dim=1)
+    if bool(not_concave.any()):
+        pairwise = result.is_cuda and result.shape[1] <= MAX_PAIRWISE
+        envelope = _slopes_by_pairs if pairwise else _slopes_by_pooling
+        result[not_concave, 1:] = envelope(gains[not_concave, 1:], prices[not_concave, 1:])
+    if result.shape[1] > 1:
+        result[:, 0] = torch.maximum(result[:, 0], result[:, 1])
+    return result
 
 
 def _ratio(gains: Tensor, prices: Tensor) -> Tensor:
+    """Return gain per price; infinity if the price is zero."""
     return torch.where(prices > 0, gains / prices, torch.inf)
 
 
-def _pooled(gains: Tensor, prices: Tensor) -> Tensor:
-    """Slopes of the envelope by pooling adjacent violators, in all rows at once.
+def _slopes_by_pooling(gains: Tensor, prices: Tensor) -> Tensor:
+    """Return the slopes of the envelope by pooling adjacent violators, in all rows in parallel.
 
-    Only sums of gains and prices are compared, never differences of running sums: small
+    Only sums of gains and prices are compared, never differences of running sums, so that small
     probabilities keep their precision.
     """
     rows, members = gains.shape
     all_rows = torch.arange(rows, device=gains.device)
     pool_gain, pool_price = torch.zeros_like(gains), torch.zeros_like(prices)
-    # Which pool each member begins in; a pool that is merged takes its members along.
+    # The first member of each pool. `last` is the index of each row's last pool.
     last = torch.full((rows,), -1, dtype=torch.int64, device=gains.device)
     begins = torch.zeros_like(gains, dtype=torch.int64)
     for k in range(members):
@@ -87,27 +98,28 @@ def _pooled(gains: Tensor, prices: Tensor) -> Tensor:
             pool_gain[open_rows, top] += gain[steeper]
             pool_price[open_rows, top] += price[steeper]
             last[open_rows] = top
-    # The pool of a member is the last one that begins no later.
+    # The pool of a member is the last one that does not begin after it.
     pools = torch.arange(members, device=gains.device)
     begins = torch.where(pools <= last[:, None], begins, members)
     pool_of = torch.searchsorted(begins, pools.expand(rows, -1).contiguous(), right=True) - 1
-    found = _ratio(pool_gain, pool_price).gather(1, pool_of)
-    # Rounding may leave a pool a hair steeper than the one before.
-    lowest: Tensor = found.cummin(dim=1).values
-    return lowest
+    result = _ratio(pool_gain, pool_price).gather(1, pool_of)
+    # Rounding may leave a pool slightly steeper than the one before.
+    decreasing: Tensor = result.cummin(dim=1).values
+    return decreasing
 
 
-def _min_max(gains: Tensor, prices: Tensor) -> Tensor:
-    """The same slopes by a formula, without a look at any value, which a GPU would have to wait
-    for: of the stretches that begin at a member or before, the least of the steepest that end there
-    or after.
+def _slopes_by_pairs(gains: Tensor, prices: Tensor) -> Tensor:
+    """Return the same slopes by the min-max formula, without control flow that stalls a GPU.
+
+    The slope of a member is the minimum over all intervals that begin at it or before, of the
+    maximum ratio over their ends at it or after.
     """
     members = gains.shape[1]
     ends, begins = torch.arange(members)[:, None, None], torch.arange(members)
     within = (ends >= begins).to(gains.device)
     parts = []
     for rows in row_blocks(len(gains), members**2, elements=DEVICE_ELEMENTS // 8):
-        # (ends, rows, begins): sums along the first axis are the fast ones.
+        # Of shape (ends, rows, begins): sums along the first axis are fastest.
         gain, price = (
             torch.where(within, values[rows].T[:, :, None], 0).cumsum(dim=0)
             for values in (gains, prices)
@@ -115,12 +127,12 @@ def _min_max(gains: Tensor, prices: Tensor) -> Tensor:
         steepest = torch.where(within, _ratio(gain, price), -torch.inf)
         steepest = steepest.flip(0).cummax(dim=0).values.flip(0)
         parts.append(torch.where(within, steepest, torch.inf).amin(dim=2).T)
-    lowest: Tensor = torch.cat(parts).cummin(dim=1).values
-    return lowest
+    decreasing: Tensor = torch.cat(parts).cummin(dim=1).values
+    return decreasing
 
 
 def bucket_masses(log_p: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return the mass between each size and the next, summed in float64.
+    """Return the probability mass between each size and the next, summed in float64.
 
     Parameters
     ----------
@@ -132,6 +144,7 @@ def bucket_masses(log_p: Tensor, sizes: Sequence[int]) -> Tensor:
     Returns
     -------
     Tensor of shape (n_rows, n_sizes)
+        Masses: the first is that of the labels up to the first size.
 
     Examples
     --------
@@ -147,7 +160,7 @@ def bucket_masses(log_p: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def cost_steps(cost: Cost, sizes: Tensor) -> Tensor:
-    """Return how much more each size costs than the one before it."""
+    """Return the cost of each size minus that of the size before it."""
     if isinstance(cost, str) and cost == "linear":  # No table of 100,000 sizes.
         costs = sizes.to(torch.float64)
     else:

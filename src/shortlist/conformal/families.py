@@ -1,4 +1,4 @@
-"""Conformal sets as families for a selector: the paper's special case, and Denis and Hebiri's."""
+"""Families of conformal sets, and of sets of bounded mean size, for selectors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ AnyFamily = TypeVar("AnyFamily", bound="LevelFamily")
 
 
 class LevelFamily(Family):
-    """Sets of the labels whose level is at least a threshold (`>=`), never empty.
+    """A family of sets of the labels whose level is at least a threshold, never empty.
 
-    The thresholds come from data: from `calibrate`, or from the rows of a selector's fit.
+    The thresholds are computed from data: by `calibrate`, or from the rows of a selector's fit.
     """
 
     thresholds: list[float] | None = None
@@ -94,7 +94,7 @@ class LevelFamily(Family):
 
 
 class Conformal(LevelFamily):
-    """Conformal sets at several levels: what the paper's selector chooses from in a special case.
+    """Conformal sets at several accuracies, a special case of the paper's families.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ class Conformal(LevelFamily):
 
     Notes
     -----
-    A selector that is fitted on this family calibrates it on its own rows, if `calibrate` has not
-    been called before. What is chosen among the sets has no guarantee of its own.
+    A selector calibrates the family on the rows of its own fit, unless `calibrate` was called
+    before. The sets that a selector chooses from the family have no guarantee.
 
     Examples
     --------
@@ -136,7 +136,22 @@ class Conformal(LevelFamily):
     def calibrate(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, score_type: str = "auto"
     ) -> Conformal:
-        """The family with thresholds from labelled rows; this one stays as it is."""
+        """Return a copy of the family with thresholds from labelled rows.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        y : array-like of shape (n_rows,)
+            Labels.
+        score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+            Type of the scores.
+
+        Returns
+        -------
+        Conformal
+            Family with thresholds.
+        """
         ranking, declared = _read(scores, score_type)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
         fresh = Conformal(self.score, self.levels, penalty=self.penalty, k_reg=self.k_reg)
@@ -169,13 +184,13 @@ class Conformal(LevelFamily):
 class DenisHebiri(LevelFamily):
     """Sets of bounded mean size: one threshold on the probabilities for each mean size.
 
-    The threshold is the one at which sets have the mean size asked for on the rows given, whose
-    labels are not needed (Denis and Hebiri 2017).
+    At each threshold, the sets have at most the requested mean size on the given rows, whose
+    labels are not needed (Denis and Hebiri, 2017).
 
     Parameters
     ----------
     mean_sizes : sequence of float
-        Increasing, from 1 on.
+        Mean sizes, increasing, each at least 1.
 
     Examples
     --------
@@ -190,10 +205,23 @@ class DenisHebiri(LevelFamily):
         self.mean_sizes = np.asarray(mean_sizes, dtype=np.float64).tolist()
         wrong = np.ndim(mean_sizes) != 1 or not len(self.mean_sizes) or min(self.mean_sizes) < 1
         if wrong or (np.diff(self.mean_sizes) <= 0).any():
-            raise ValueError(f"mean_sizes must increase, from 1 on; got {mean_sizes!r}")
+            raise ValueError(f"mean_sizes must increase and be at least 1; got {mean_sizes!r}")
 
     def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> DenisHebiri:
-        """The family with thresholds from rows without labels; this one stays as it is."""
+        """Return a copy of the family with thresholds from rows without labels.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+            Type of the scores.
+
+        Returns
+        -------
+        DenisHebiri
+            Family with thresholds.
+        """
         ranking, declared = _read(scores, score_type)
         return DenisHebiri(self.mean_sizes).fit(ranking, None, declared)
 
@@ -202,20 +230,20 @@ class DenisHebiri(LevelFamily):
         return LAC()
 
     def _find_thresholds(self, ranking: Ranking, index: Tensor | None) -> list[float]:
-        # The first label is there in any case; the others come in by their probability.
+        # The first label is always in the set; the others enter in the order of probability.
         others = torch.cat(
             [self._levels(ranking[rows]).values[:, 1:].flatten() for rows in ranking.blocks()]
         )
         falling = others.to(torch.float64).sort(descending=True).values.cpu().numpy()
-        found = []
+        thresholds = []
         for size in self.mean_sizes:
             # In exact arithmetic: (2.3 - 1) * 10 is 13 labels.
             room = min(math.floor((Fraction(repr(size)) - 1) * len(ranking)), len(falling))
-            # All labels of one probability come in together, or none does.
+            # Labels of equal probability enter together.
             while 0 < room < len(falling) and falling[room] == falling[room - 1]:
                 room = int(np.searchsorted(-falling, -falling[room - 1], side="left"))
-            found.append(float(falling[room - 1]) if room else np.inf)
-        return found
+            thresholds.append(float(falling[room - 1]) if room else np.inf)
+        return thresholds
 
     def __len__(self) -> int:
         return len(self.mean_sizes)
@@ -225,5 +253,6 @@ class DenisHebiri(LevelFamily):
 
 
 def _read(scores: ArrayLike | Ranking, declared: str) -> tuple[Ranking, ScoreType]:
+    """Return the ranking of scores, and their type."""
     ranking = as_ranking(scores)
     return ranking, infer_score_type(ranking, declared)

@@ -47,7 +47,7 @@ def predict_sets(
     thresholds = [values.to(ranking.device) for values, _ in resolved]
     guarantees = [guarantee for _, guarantee in resolved]
     by_class = [point.per == "class" for point in points]
-    # Other sets are not prefixes, or contain labels that are not ranked. They share no labels.
+    # Sets that are not prefixes, or contain labels that are not ranked, cannot share labels.
     separate = [
         by_class[k] or bool((thresholds[k] == -torch.inf).any()) for k in range(len(points))
     ]
@@ -70,8 +70,8 @@ def predict_sets(
 class _SetBuffer:
     """Collects the sets of blocks of rows.
 
-    Labels are written into one growing buffer: many small results between large temporaries would
-    keep memory from being returned to the system.
+    Labels are written into one growing buffer, since many small results between large temporaries
+    fragment the memory.
     """
 
     def __init__(self, ranking: Ranking) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """An object with a name."""
+    """An object whose class has a name."""
 
-    name: str
-
-
-Class = TypeVar("Class", bound=type[Named])
-"""A class with an attribute `name`."""
+    name: ClassVar[str]
 
 
-def register(cls: Class, registry: dict[str, Class]) -> Class:
+AnyNamed = TypeVar("AnyNamed", bound=Named)
+
+
+def register(cls: type[AnyNamed], registry: dict[str, type[AnyNamed]]) -> None:
     """Add a class to a registry under its `name`.
 
     A class can replace an earlier one of the same module and the same qualified name, so that a
@@ -27,11 +26,6 @@ def register(cls: Class, registry: dict[str, Class]) -> Class:
         Class with an attribute `name`.
     registry : dict of str to type
         Registry to add the class to.
-
-    Returns
-    -------
-    type
-        The same class.
 
     Raises
     ------
@@ -46,7 +40,6 @@ def register(cls: Class, registry: dict[str, Class]) -> Class:
             f"the name {cls.name!r} is taken by {_path(registered)}; give {_path(cls)} another"
         )
     registry[cls.name] = cls
-    return cls
 
 
 def _path(cls: type) -> str:

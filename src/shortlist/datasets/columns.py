@@ -141,7 +141,7 @@ def rows_from_frame(
         columns = [c for c in names if c != "y" and not c.startswith(FEATURE_PREFIX)]
         rule = f"{name}: columns other than y and {FEATURE_PREFIX}… must be the scores of classes"
         if len(columns) < 2:
-            raise InvalidColumnsError(f"{rule}, at least two; there are {len(columns)}")
+            raise InvalidColumnsError(f"{rule}, at least two; there are {len(columns)} of them")
         scores = _numeric_columns(frame, columns, rule)
         numbered = whole_numbers(columns) is not None
     if labels_as_text and y is not None and numbered:

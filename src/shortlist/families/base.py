@@ -58,7 +58,7 @@ class Family(ABC):
         Parameters
         ----------
         ranking : Ranking
-            Rows with the same classes, depth and kind of scores.
+            Rows whose classes, depth and form of scores (dense or candidates) matter.
 
         Returns
         -------

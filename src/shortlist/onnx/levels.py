@@ -79,8 +79,8 @@ class GraphLevels:
             sizes = self.sizes.pad(1, 0, 0).take_along(counts)
         else:
             sizes = graph.op("Gather", graph.constant(np.array([0, *self.sizes])), counts)
-        listed = self.ranked.lengths()
-        return sizes if listed is None else graph.op("Min", sizes, listed)
+        lengths = self.ranked.lengths()
+        return sizes if lengths is None else graph.op("Min", sizes, lengths)
 
     def by_rank(self) -> Value:
         """Return the level of each ranked label: (n_rows, depth)."""

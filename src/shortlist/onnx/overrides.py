@@ -1,4 +1,4 @@
-"""Refuse to export a subclass as its parent."""
+"""Check that a subclass is not exported with the graph of its parent class."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ UNRELATED = {
     "needs_fit",
     "possible_sizes",
 }
-"""Methods of scores and families that a graph calls itself, or that it does not depend on."""
-PREDICTION = {"predict_set", "_predict", "_blocks", "_choices"}
-"""Methods of predictors that make sets."""
+"""Methods of scores and families that the export calls, or that do not affect the graph."""
+PREDICTION = {"predict_set", "_predict", "_level_function", "_choices"}
+"""Methods of predictors that compute sets."""
 
 
 def check_overrides(
     part: object, protocol: type, method: str, names: set[str] | None = None
 ) -> None:
-    """Raise if a subclass changes what a graph stands for, but not the graph.
+    """Raise if a subclass overrides how sets are computed, but not its ONNX graph.
 
     The graph belongs to the most derived class that defines a method whose name begins with
-    ``onnx_``. A class below it that overrides one of its other methods may have other sets.
+    ``onnx_``. A subclass of it that overrides another of its methods may have other sets.
 
     Parameters
     ----------
     part : object
         Model, score or family to export.
     protocol : type
-        The base class that declares the methods ``onnx_…``. If no other class defines one, its own
-        method raises the error that says what to implement.
+        Base class that declares the methods ``onnx_…``. If no other class defines one, the method
+        of the base class raises the error that says what to implement.
     method : str
-        The method to implement.
+        Method to implement.
     names : set of str, optional
-        Methods that matter; by default all but `UNRELATED`.
+        Methods that affect the graph. The default is all but `UNRELATED`.
 
     Raises
     ------
     ValueError
-        If a method is overridden, but not the graph.
+        If a method is overridden that affects the graph, but not the graph.
 
     Examples
     --------

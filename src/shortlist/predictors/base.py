@@ -1,4 +1,4 @@
-"""What everything that predicts sets has in common: `fit`, `predict_set`, `frontier`."""
+"""The base class of everything that predicts sets."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import torch
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike, to_tensor
-from shortlist._utils.frames import are_numbered, check_classes, classes_of_columns, column_order
 from shortlist._utils.integrations import PredictorMixin
-from shortlist._utils.labels import Classes, label_array
-from shortlist._utils.warnings import warn
 from shortlist.conformal.quantiles import UnreachableError
-from shortlist.families import Family
 from shortlist.frontier import Frontier
-from shortlist.predictors.training_rows import TrainingRows
+from shortlist.predictors.validation import ScoreValidationMixin
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.score_types import ScoreType, check_score_type, infer_score_type
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AcceptedRows:
-    """What kind of rows a fitted model accepts.
+    """The kind of rows that a fitted model accepts.
 
     Attributes
     ----------
@@ -60,23 +53,28 @@ class Outcomes(NamedTuple):
     """Number of labels in each row's set."""
 
 
-class SetPredictor(PredictorMixin, BaseEstimator, ABC):
+class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
     """A method that turns scores (and features) into prediction sets.
+
+    To write a method, implement `fit`, `predict_set` and `frontier`. The other members describe
+    the method to comparisons, reports and exports; override those that apply.
 
     Attributes
     ----------
-    classes_ : the user's classes, in the order of the score columns
-    score_type_ : "logits", "proba" or "log_proba", as decided at fit
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : {"logits", "proba", "log_proba"}
+        Type of the scores, as decided at fit.
+    trains_networks : bool
+        Whether `fit` trains networks, so that it needs all rows; otherwise a sample suffices.
+    has_additive_calibration : bool
+        Whether calibrations of parts of the rows can be merged by adding their counts.
     """
 
-    score_type: str
-    classes_: NDArray[np.generic]
-    score_type_: ScoreType
-    _classes: Classes
-    _training_rows: TrainingRows | None = None
-    """The rows that were learned from."""
-    _score_columns: list[str] | None
-    """The names of the score columns, if fit saw a frame."""
+    trains_networks: ClassVar[bool] = True
+    has_additive_calibration: ClassVar[bool] = False
+
+    # Fitting and prediction
 
     @abstractmethod
     def fit(
@@ -87,13 +85,43 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
         *,
         classes: ArrayLike | None = None,
     ) -> SetPredictor:
-        """Learn from the scores (and features) of labelled rows."""
+        """Learn from the scores (and features) of labelled rows.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that the classifier was not trained on.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, for methods that use them.
+        classes : array-like, optional
+            Names of the score columns.
+
+        Returns
+        -------
+        self
+            The fitted predictor.
+        """
 
     @abstractmethod
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
-        """The prediction set of each row."""
+        """Return the prediction set of each row.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+
+        Returns
+        -------
+        PredictionSets
+            Sets, with their guarantee.
+        """
 
     def predict_sets(
         self,
@@ -109,12 +137,18 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        scores, features
-            As in `predict_set`.
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
         accuracies : sequence of float
             Accuracies to guarantee.
-        delta, by, groups
-            As in `predict_set`.
+        delta : float, optional
+            Probability, over the draw of the calibration rows, that a guarantee may fail.
+        by : str, optional
+            Calibrator by name, as in `predict_set`.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
 
         Returns
         -------
@@ -127,15 +161,39 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
         options = {name: value for name, value in given.items() if value is not None}
         return [predict(ranking, features, accuracy=a, **options) for a in accuracies]
 
-    trains_networks: ClassVar[bool] = True
-    """Whether `fit` trains networks, so that it needs all rows; otherwise a sample suffices."""
-    has_additive_calibration: ClassVar[bool] = False
-    """Whether calibrations of parts of the rows can be merged by adding their counts."""
+    @abstractmethod
+    def frontier(
+        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
+    ) -> Frontier:
+        """Return accuracy and mean size at every operating point of the method.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of rows that are used neither to fit nor to calibrate.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+
+        Returns
+        -------
+        Frontier
+            One point for each operating point.
+        """
+
+    # Calibration
 
     @property
-    def uses_features(self) -> bool:
-        """Whether features can be given to a fitted predictor."""
-        return True
+    def can_calibrate(self) -> bool:
+        """Whether the fitted model can be calibrated by ``calibrate(scores, y, features)``."""
+        return callable(getattr(self, "calibrate", None))
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if `fit` was given features with names."""
+        names: list[str] | None = getattr(self, "_feature_names", None)
+        return names
 
     @property
     def n_calibration(self) -> int:
@@ -147,17 +205,183 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
         """Whether there are calibration rows, so that an accuracy can be guaranteed."""
         return self.n_calibration > 0
 
+    @property
+    def conditional_on(self) -> str | None:
+        """What guarantees are conditional on: "class", "group" or None (all rows together)."""
+        return None
+
     def check_reachable(self, accuracy: float) -> None:
-        """Raise if the calibration rows cannot guarantee an accuracy; do nothing without any."""
+        """Raise if the predictor is calibrated and cannot guarantee an accuracy.
+
+        Parameters
+        ----------
+        accuracy : float
+            Accuracy to guarantee.
+
+        Raises
+        ------
+        UnreachableError
+            If the calibration rows cannot guarantee the accuracy.
+        """
+
+    def predict_if_reachable(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        accuracy: float,
+    ) -> PredictionSets | None:
+        """Return the sets at an accuracy, or None if the model cannot guarantee it.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+        accuracy : float
+            Accuracy to guarantee.
+
+        Returns
+        -------
+        PredictionSets or None
+            Sets, with their guarantee.
+        """
+        if not self.is_calibrated:
+            return None
+        predict: Any = self.predict_set
+        try:
+            sets: PredictionSets = predict(scores, features, accuracy=accuracy)
+        except UnreachableError:
+            return None
+        return sets
+
+    def evaluate(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        accuracies: Sequence[float],
+    ) -> list[Outcomes | None]:
+        """Return hits and sizes of labelled rows at many guaranteed accuracies.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+        accuracies : sequence of float
+            Accuracies to guarantee.
+
+        Returns
+        -------
+        list of Outcomes or None
+            Outcomes at each accuracy; None where it cannot be guaranteed.
+        """
+        ranking = as_ranking(scores)
+        results: list[Outcomes | None] = []
+        with warnings.catch_warnings():  # A warning would be repeated for each accuracy.
+            warnings.simplefilter("ignore", UserWarning)
+            for accuracy in accuracies:
+                sets = self.predict_if_reachable(ranking, features, accuracy=accuracy)
+                results.append(None if sets is None else _outcomes_of_sets(sets, y))
+        return results
+
+    # Description of the method
+
+    @property
+    def uses_features(self) -> bool:
+        """Whether features can be given to a fitted predictor."""
+        return True
+
+    @property
+    def sets_are_prefixes(self) -> bool:
+        """Whether every set of the fitted model is a prefix of one ranking of the row's labels."""
+        return False
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether `fit` tunes something for one accuracy, given as a parameter `accuracy`."""
+        return False
 
     def accepted_rows(self) -> AcceptedRows:
-        """Return what kind of rows the fitted model accepts. By default any.
+        """Return the kind of rows that the fitted model accepts.
 
         Returns
         -------
         AcceptedRows
+            Rows of any kind by default.
         """
         return AcceptedRows()
+
+    def ablations(self) -> dict[str, SetPredictor]:
+        """Return unfitted copies of the method that lack one stage.
+
+        Returns
+        -------
+        dict of str to SetPredictor
+            Copies by the name of the missing stage. Empty by default.
+        """
+        return {}
+
+    def _learns(self) -> bool:
+        """Return whether a fit learns anything from its rows."""
+        return True
+
+    # Re-scoring
+
+    @property
+    def rescored_(self) -> bool:
+        """Whether the fitted model ranks labels by other probabilities; see `rescored`."""
+        return False
+
+    def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
+        """Return the rows with the probabilities that the model ranks labels by.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, of the type that `fit` saw.
+        features : array-like of shape (n_rows, n_features), optional
+            Features, if `fit` used them.
+
+        Returns
+        -------
+        Ranking
+            By default the rows unchanged.
+        """
+        return self._validate_scores(scores)
+
+    def out_of_fold(
+        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
+    ) -> Ranking:
+        """Return `rescored` for the rows of `fit`, each computed without its own label.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows that `fit` learned from, in the same order.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the same rows.
+
+        Returns
+        -------
+        Ranking
+            By default `rescored`.
+        """
+        return self.rescored(scores, features)
+
+    def _prefix_rankings(
+        self, ranking: Ranking, features: Tensor | None
+    ) -> Iterator[tuple[slice, Ranking]]:
+        """Yield the rankings that sets are prefixes of, a block of rows at a time."""
+        yield slice(0, len(ranking)), ranking
+
+    # Export
 
     def onnx_sets(self, graph: Any, point: Any) -> Any:
         """Return the prediction sets as outputs of an ONNX graph.
@@ -187,287 +411,8 @@ class SetPredictor(PredictorMixin, BaseEstimator, ABC):
             "see `shortlist.SetPredictor.onnx_sets`"
         )
 
-    def _learns(self) -> bool:
-        """Return whether a fit learns anything from its rows."""
-        return True
-
-    @abstractmethod
-    def frontier(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
-    ) -> Frontier:
-        """Accuracy and mean size at every operating point that the method has."""
-
-    # What comparisons and reports ask of a method. A method of your own overrides what applies.
-
-    @property
-    def can_calibrate(self) -> bool:
-        """Whether the fitted model can be calibrated by ``calibrate(scores, y, features)``."""
-        return callable(getattr(self, "calibrate", None))
-
-    @property
-    def conditional_on(self) -> str | None:
-        """What guarantees are conditional on: "class", "group" or None (all rows together)."""
-        return None
-
-    @property
-    def sets_are_prefixes(self) -> bool:
-        """Whether every set of the fitted model is a prefix of one ranking of the row's labels."""
-        return False
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether `fit` tunes something for one accuracy, given as a parameter `accuracy`."""
-        return False
-
-    @property
-    def rescored_(self) -> bool:
-        """Whether the fitted model ranks labels by probabilities of its own, as `rescored` has."""
-        return False
-
-    def rescored(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Ranking:
-        """Return the rows with the probabilities that the model ranks labels by.
-
-        Parameters
-        ----------
-        scores, features
-            As in `predict_set`.
-
-        Returns
-        -------
-        Ranking
-            By default the rows unchanged.
-        """
-        return self._validate_scores(scores)
-
-    def out_of_fold(
-        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
-    ) -> Ranking:
-        """Return `rescored` for the rows of `fit`, each computed without its own label.
-
-        Parameters
-        ----------
-        scores, features
-            The rows that `fit` learned from, in the same order.
-
-        Returns
-        -------
-        Ranking
-        """
-        return self.rescored(scores, features)
-
-    def ablations(self) -> dict[str, SetPredictor]:
-        """Return unfitted copies of the method that lack one stage, by what they lack.
-
-        Returns
-        -------
-        dict of str to SetPredictor
-            Empty by default.
-        """
-        return {}
-
-    def predict_if_reachable(
-        self,
-        scores: ArrayLike | Ranking,
-        features: ArrayLike | None = None,
-        *,
-        accuracy: float,
-    ) -> PredictionSets | None:
-        """Return the sets at an accuracy, or None if the model cannot guarantee it.
-
-        Parameters
-        ----------
-        scores, features
-            As in `predict_set`.
-        accuracy : float
-            Accuracy to guarantee.
-
-        Returns
-        -------
-        PredictionSets or None
-        """
-        if not self.is_calibrated:
-            return None
-        predict: Any = self.predict_set
-        try:
-            sets: PredictionSets = predict(scores, features, accuracy=accuracy)
-        except UnreachableError:
-            return None
-        return sets
-
-    def evaluate(
-        self,
-        scores: ArrayLike | Ranking,
-        y: ArrayLike,
-        features: ArrayLike | None = None,
-        *,
-        accuracies: Sequence[float],
-    ) -> list[Outcomes | None]:
-        """Return hits and sizes of labelled rows at many guaranteed accuracies.
-
-        Parameters
-        ----------
-        scores, features
-            As in `predict_set`.
-        y : array-like of shape (n_rows,)
-            Labels.
-        accuracies : sequence of float
-            Accuracies to guarantee.
-
-        Returns
-        -------
-        list of Outcomes or None
-            Outcomes at each accuracy; None where it cannot be guaranteed.
-        """
-        ranking = as_ranking(scores)
-        results: list[Outcomes | None] = []
-        with warnings.catch_warnings():  # A warning would be repeated for each accuracy.
-            warnings.simplefilter("ignore", UserWarning)
-            for accuracy in accuracies:
-                sets = self.predict_if_reachable(ranking, features, accuracy=accuracy)
-                results.append(None if sets is None else _outcomes_of_sets(sets, y))
-        return results
-
-    def _prefix_rankings(
-        self, ranking: Ranking, features: Tensor | None
-    ) -> Iterator[tuple[slice, Ranking]]:
-        """Yield the rankings that sets are prefixes of, a block of rows at a time."""
-        yield slice(0, len(ranking)), ranking
-
-    def _validate_fit(
-        self,
-        scores: ArrayLike | Ranking,
-        y: ArrayLike,
-        classes: ArrayLike | None,
-        *,
-        unknown: str = "raise",
-    ) -> tuple[Ranking, Tensor, ScoreType]:
-        """Begin a fit: the ranking, the label indices, and what the scores are."""
-        ranking = as_ranking(scores)
-        if classes is not None:
-            given = Classes(ranking.n_classes, classes)
-            if ranking.columns is not None:
-                check_classes(ranking.columns, given.array().tolist())
-            ranking = self._named(ranking, given)
-        elif ranking.classes.values is None:
-            columns = ranking.columns
-            named = None if columns is None else classes_of_columns(columns, label_array(y))
-            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, named))
-        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
-        return ranking, index, infer_score_type(ranking, self.score_type)
-
-    def _finalize_fit(self, ranking: Ranking, kind: ScoreType) -> None:
-        """End a fit: called last, so that a fit that fails leaves no half-fitted model."""
-        self._classes, self.score_type_ = ranking.classes, kind
-        self.classes_ = ranking.classes.array()
-        columns = ranking.columns
-        named = columns is not None and not are_numbered(columns)
-        self._score_columns = [str(name) for name in columns or []] if named else None
-
-    def _validate_scores(self, scores: ArrayLike | Ranking) -> Ranking:
-        """The ranking of rows to predict, checked against what fit saw."""
-        if not hasattr(self, "_classes"):
-            raise NotFittedError(
-                f"this {type(self).__name__} is not fitted yet; call fit(scores, y) first"
-            )
-        ranking = self._in_order_of_fit(as_ranking(scores))
-        if ranking.n_classes != self._classes.n:
-            raise ValueError(
-                f"scores have {ranking.n_classes} classes, but fit saw {self._classes.n}; "
-                "give a column for each, in the same order"
-            )
-        check_score_type(ranking, getattr(self, "score_type_", "logits"))
-        return self._named(ranking, self._classes)
-
-    def _in_order_of_fit(self, ranking: Ranking) -> Ranking:
-        """The ranking with its columns in the order of fit, if they have names."""
-        if ranking.columns is None:
-            return ranking
-        known = getattr(self, "_score_columns", None)
-        seen = self._classes.array().tolist() if known is None else known
-        order = column_order(ranking.columns, seen, "scores", strict=known is not None)
-        return ranking if order is None else ranking.with_columns(order)
-
-    def _named(self, ranking: Ranking, classes: Classes) -> Ranking:
-        """The ranking with its columns named, unless it names them otherwise itself."""
-        if ranking.classes.values is not None and ranking.classes != classes:
-            raise ValueError(
-                f"the ranking names its columns {ranking.classes.array().tolist()}, but the "
-                f"classes are {classes.array().tolist()}; give columns in one order"
-            )
-        return ranking.with_classes(classes)
-
-    def _warn_if_trained_on(self, ranking: Ranking) -> None:
-        """Warn if calibration rows are those of the fit."""
-        seen = 0 if self._training_rows is None else self._training_rows.among(ranking)
-        if seen:
-            warn(
-                f"{seen:,} of {len(ranking):,} calibration rows are among those that fit learned "
-                "from, so that the accuracy guaranteed may not be kept; calibrate with rows of "
-                "their own"
-            )
-
-    def _validate_labelled(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
-    ) -> tuple[Ranking, Tensor]:
-        """The ranking and the label indices; -1 for labels of no known class, if these are to
-        count as misses.
-        """
-        ranking = self._validate_scores(scores)
-        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
-        return ranking, index
-
 
 def _outcomes_of_sets(sets: PredictionSets, y: ArrayLike) -> Outcomes:
     """Return whether each set contains its row's label, and its size."""
     hits, sizes = to_tensor(sets.contains(y), "hits"), to_tensor(sets.sizes, "sizes")
     return Outcomes(hits.cpu().numpy(), sizes.cpu().numpy())
-
-
-def as_family(family: object, default: Family) -> Family:
-    """The family to choose from."""
-    if family is None:
-        return default
-    if not isinstance(family, Family):
-        raise ValueError(f"family must be a Family, such as TopK([1, 2, 4]); got {family!r}")
-    return family
-
-
-def check_depth(family: Family, ranking: Ranking) -> None:
-    """Raise if a dense ranking is too shallow for the family (short candidates are expected)."""
-    if ranking.is_dense:
-        family.check(ranking)
-
-
-def outcomes(
-    family: Family, ranking: Ranking, index: Tensor, choices: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Whether the set of each choice holds the label, and its size: each (rows, choices)."""
-    check_depth(family, ranking)
-    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
-    columns = [choice[:, None].to(torch.int64) for choice in choices]
-    return (
-        torch.cat([hits.gather(1, column) for column in columns], dim=1),
-        torch.cat([sizes.gather(1, column) for column in columns], dim=1),
-    )
-
-
-def frontier_of_choices(
-    family: Family,
-    ranking: Ranking,
-    index: Tensor,
-    choices: Sequence[Tensor],
-    parameter: Sequence[float],
-    *,
-    parameter_name: str,
-    name: str,
-) -> Frontier:
-    """The curve of several choices among one family's members."""
-    hits, sizes = outcomes(family, ranking, index, choices)
-    return Frontier(
-        (hits.sum(dim=0).to(torch.float64) / len(hits)).tolist(),
-        (sizes.sum(dim=0).to(torch.float64) / len(sizes)).tolist(),
-        parameter,
-        parameter_name,
-        name,
-        rows=(hits.cpu().numpy(), sizes.cpu().numpy()),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shortlist._utils.arrays import Array, ArrayLike, as_features, row_index, to_array_type
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.out_of_core import Matrix, take_rows
+from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.validation import check_choice, check_non_negative, check_probability
 from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import (
@@ -24,10 +24,11 @@ from shortlist.conformal.calibrators import (
     Thresholds,
     make_calibrator,
 )
+from shortlist.conformal.evaluation import level_frontier, outcomes_at, p_value_table
 from shortlist.conformal.groups import encode_groups
-from shortlist.conformal.levels import Block, label_levels, mean_sizes
+from shortlist.conformal.level_function import LevelFunction
 from shortlist.conformal.prediction import predict_sets
-from shortlist.conformal.quantiles import UnreachableError, p_values
+from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
 from shortlist.frontier import Frontier
@@ -35,15 +36,13 @@ from shortlist.guarantee import Guarantee
 from shortlist.learning.settings import resolve_seed
 from shortlist.learning.temperature import resolve_scale
 from shortlist.predictors.base import AcceptedRows, Outcomes, SetPredictor
+from shortlist.predictors.splitting import feature_rows, hold_out, ranking_rows
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
-BAND_VALUES = 1 << 25
-"""Maximum number of levels, and of sizes for its bands, that a frontier keeps in memory. With
-more rows, levels are computed again, and there are no bands."""
 CHOOSING_VALUES = 1 << 21
-"""Number of levels that choose a threshold by its mean size; other rows certify an accuracy."""
+"""Number of levels of the rows that choose a threshold by its mean size."""
 
 
 class ConformalPredictor(SetPredictor):
@@ -55,26 +54,27 @@ class ConformalPredictor(SetPredictor):
     Parameters
     ----------
     score : ConformityScore
-        Gives each label a level, such as ``LAC()`` or a score of your own.
+        Score that gives each label a level, such as ``LAC()`` or one of your own.
     calibrator : Calibrator, optional
-        Turns the levels of calibration rows into thresholds. :class:`Marginal` by default.
+        Calibrator that turns the levels of calibration rows into thresholds. :class:`Marginal` by
+        default.
     accuracy : float, default=0.95
         Accuracy that `predict_set` guarantees unless it is given another one.
     cost_weight : float, optional
-        If given, `predict_set` uses this lambda of the paper unless it is given an accuracy. Only
-        for scores whose levels are cost weights.
+        If given, `predict_set` uses this cost weight (lambda in the paper) unless it is given an
+        accuracy. Only for scores whose levels are cost weights.
     temperature : "auto", None or float, default="auto"
         Temperature of the probabilities that the score sees. "auto" fits it, on rows that are not
         used for calibration; None leaves scores unchanged.
     calibration : float or None, default=0.75
-        Fraction of the rows of `fit` that is used for calibration; the others fit the score and
-        the temperature. If there is nothing to fit, all rows calibrate. With None, all rows fit,
-        and `calibrate` must follow.
+        Fraction of the rows of `fit` that is held out for calibration; the score and the
+        temperature are fitted on the others. If there is nothing to fit, all rows are used for
+        calibration. With None, no rows are held out, and `calibrate` must be called.
     allow_empty : bool, default=False
-        Whether a set may be empty. If not, each set contains at least its row's first label, and
-        calibration makes use of that, so that the accuracy is not exceeded needlessly.
+        Whether a set may be empty. If not, each set contains at least its row's first label. The
+        calibration takes this into account, so that the accuracy is not higher than necessary.
     score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
-        What the scores are. "auto" decides at fit; see `score_type_`.
+        Type of the scores. "auto" decides at fit; see `score_type_`.
     random_state : int, RandomState instance or None, default=0
         Seed of the split.
 
@@ -87,7 +87,7 @@ class ConformalPredictor(SetPredictor):
     classes_ : array
         Classes, in the order of the score columns.
     score_type_ : str
-        What the scores are.
+        Type of the scores.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class ConformalPredictor(SetPredictor):
     _feature_names: list[str] | None
     trains_networks = False
     _live_parameters: ClassVar[tuple[str, ...]] = ("allow_empty",)
-    """Parameters that may be set after `fit`, but not between calibration and prediction."""
+    """Parameters that can be set after `fit`, but not between calibration and prediction."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ConformalPredictor(SetPredictor):
         self.score_type = score_type
         self.random_state = random_state
 
-    # What short forms such as SplitConformal override.
+    # Short forms such as SplitConformal override these methods.
 
     def _make_score(self) -> ConformityScore:
         """Return the score to fit."""
@@ -149,7 +149,7 @@ class ConformalPredictor(SetPredictor):
         return score
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
-        """Return the calibrator to fit; `by`, if given, names another one."""
+        """Return the calibrator to fit: the one named `by`, or that of the predictor."""
         if not isinstance(self.calibrator, Calibrator | None):
             raise ValueError(
                 f"calibrator must be a Calibrator, such as Marginal(); got {self.calibrator!r}"
@@ -209,14 +209,15 @@ class ConformalPredictor(SetPredictor):
         features : array-like of shape (n_rows, n_features), optional
             Features of the rows, for scores that use them.
         classes : array-like, optional
-            Names of the score columns. Rows with another label are not learned from, and count
-            as misses in the calibration.
+            Names of the score columns. Rows with another label are not used for learning and
+            count as misses in the calibration.
         groups : array-like of shape (n_rows,), optional
             Group of each row, for guarantees conditional on groups.
 
         Returns
         -------
         self
+            The fitted predictor.
         """
         return self._fit(scores, y, features, classes, groups)
 
@@ -231,7 +232,7 @@ class ConformalPredictor(SetPredictor):
     ) -> Self:
         """Fit the score, from extra features and labels too if there are any, and calibrate."""
         self._check_parameters()
-        # If columns are named, other labels are of classes that the classifier does not know.
+        # If `classes` names the columns, other labels are of classes unknown to the classifier.
         unknown = "raise" if classes is None else "miss"
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
@@ -244,18 +245,18 @@ class ConformalPredictor(SetPredictor):
         known = (index >= 0).cpu().numpy()
         learning = learning if known.all() else learning[known[learning]]
         at = row_index(learning, len(ranking), ranking.device)
-        learned = _part(ranking, learning)
+        learned = ranking_rows(ranking, learning)
         scale = resolve_scale(self.temperature, learned, index[at], score_type)
         score = self._make_score()
         scaled = learned.with_scale(score_type, scale)
-        self._fit_score(score, scaled, index[at], _rows_of(x, learning), extra)
+        self._fit_score(score, scaled, index[at], feature_rows(x, learning), extra)
         self.score_, self.temperature_, self._calibration = score, 1 / scale, None
         self.score_type_ = score_type
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
             kept = None if codes is None else (codes[0][held_out], codes[1])
-            held = _part(ranking, held_out)
-            self._calibrate(held, index[at], _rows_of(x, held_out), kept, n_given=len(ranking))
+            held = ranking_rows(ranking, held_out)
+            self._calibrate(held, index[at], feature_rows(x, held_out), kept, n_given=len(ranking))
         self._training_rows = TrainingRows(learned) if self._learns() else None
         self._finalize_fit(ranking, score_type)
         return self
@@ -279,24 +280,25 @@ class ConformalPredictor(SetPredictor):
         *,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Calibrate with these rows, in place of those that `fit` kept aside.
+        """Calibrate with these rows, in place of those that `fit` held out.
 
-        Neither the classifier nor `fit` may have seen them.
+        Neither the classifier nor `fit` may have been given these rows.
 
         Parameters
         ----------
         scores : array-like of shape (n_rows, n_classes) or Ranking
             Scores of the calibration rows.
         y : array-like of shape (n_rows,)
-            Labels. One of an unknown class counts as a miss.
+            Labels. A label of an unknown class counts as a miss.
         features : array-like of shape (n_rows, n_features), optional
             Features of the rows.
         groups : array-like of shape (n_rows,), optional
-            Group of each row.
+            Group of each row, for guarantees conditional on groups.
 
         Returns
         -------
         self
+            The calibrated predictor.
         """
         self._check_parameters()
         ranking, index = self._validate_labelled(scores, y, unknown="miss")
@@ -314,7 +316,9 @@ class ConformalPredictor(SetPredictor):
         groups: tuple[NDArray[np.int64], list[object]] | None,
         n_given: int | None = None,
     ) -> None:
-        levels = self._lowest_levels(ranking, index, features)
+        """Store the calibration of these rows."""
+        function = self._level_function()
+        levels = function.lowest_levels(ranking, index, features)
         order, n_choosing = self._calibration_order(len(ranking), ranking.depth)
         choosing = order[:n_choosing]
         self._calibration = Calibration(
@@ -325,60 +329,27 @@ class ConformalPredictor(SetPredictor):
             n_given=n_given,
             schema=RowSchema.of(ranking),
             n_choosing=n_choosing,
-            exhaustive=self._is_exhaustive(ranking),
+            exhaustive=function.is_exhaustive(ranking),
             parameters=self._level_parameters(),
-            **self._size_table(levels[choosing], ranking[choosing], _rows_of(features, choosing)),
+            **function.size_table(
+                levels[choosing], ranking[choosing], feature_rows(features, choosing)
+            ),
         )
 
-    def _is_exhaustive(self, ranking: Ranking) -> bool:
-        return self._current_score().is_exhaustive(ranking) and not ranking.open_classes
-
     def _level_parameters(self) -> dict[str, object]:
+        """Return copies of the parameters that the levels depend on."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self._live_parameters}
 
-    def _lowest_levels(
-        self, ranking: Ranking, index: Tensor, features: Matrix | None
-    ) -> NDArray[np.float64]:
-        """Return levels of the labels of calibration rows, as low as rounding may make them.
-
-        Prediction computes a level again, in another batch, type, thread or device, which round
-        differently. Let ``s(row)`` be a lower bound of all computations of a row's level. The
-        numbers returned are at most ``s`` of the calibration rows, so a threshold derived from
-        them is at most one derived from ``s``, which the ``s`` of a new row, and therefore its
-        level, reaches with the requested accuracy. A label that no set can contain (index -1)
-        has the level minus infinity.
-        """
-        score = self._current_score()
-        levels = label_levels(self._blocks(ranking, features), index.clamp(min=0), lowest=True)
-        levels = score.lower(levels, max(score.rounding, ranking.rounding))
-        return torch.where(index < 0, -torch.inf, levels).cpu().numpy()
+    def _level_function(self) -> LevelFunction:
+        """Return the function that computes levels, with the current values of the parameters."""
+        return LevelFunction(
+            self._current_score(), self.score_type_, 1 / self.temperature_, self.allow_empty
+        )
 
     def _calibration_order(self, rows: int, depth: int) -> tuple[NDArray[np.intp], int]:
-        """Return calibration rows in random order, and how many of them choose by mean size."""
+        """Return an order of the calibration rows, and how many of them choose by mean size."""
         rng = np.random.default_rng([resolve_seed(self.random_state), rows])
         return rng.permutation(rows), min((rows + 1) // 2, max(1000, CHOOSING_VALUES // depth))
-
-    def _size_table(
-        self, levels: NDArray[np.float64], ranking: Ranking, features: Matrix | None
-    ) -> dict[str, Any]:
-        """Return thresholds and their mean sizes on the rows that choose."""
-        # At infinity a set contains only its mandatory label.
-        thresholds = np.unique([*levels[levels > -np.inf], np.inf])[::-1].copy()
-        sizes = mean_sizes(self._blocks(ranking, features), thresholds)
-        return {"thresholds": thresholds, "mean_sizes": sizes}
-
-    def _blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
-        """Yield rankings and levels of all rows, a block at a time."""
-        score = self._current_score()
-        ranking = ranking.with_scale(self.score_type_, 1 / self.temperature_)
-        for rows in ranking.blocks(score.block_elements):
-            x = None if features is None else features[rows]
-            part = ranking[rows]
-            # One type for all, so that float64 rows are ranked as their float32 copies are.
-            part = part.with_precision("float32") if part.precision == "float32" else part
-            ranked = score.rerank(part, x)
-            levels = score.nested_levels(ranked, x).within(ranked.lengths())
-            yield rows, ranked, levels if self.allow_empty else levels.never_empty()
 
     # Operating points
 
@@ -400,16 +371,17 @@ class ConformalPredictor(SetPredictor):
         return score.needs_fit() and "accuracy" in score.get_params()
 
     def check_reachable(self, accuracy: float) -> None:
-        """Raise if the calibration rows cannot guarantee an accuracy; do nothing without any."""
+        """Raise if the calibration rows cannot guarantee it; see `SetPredictor.check_reachable`."""
         if self.is_calibrated:
             self.thresholds(accuracy=accuracy)
 
     def _require_calibration(self) -> Calibration:
+        """Return the calibration; raise if there is none, or a parameter was changed since."""
         calibration: Calibration | None = getattr(self, "_calibration", None)
         if calibration is None:
             raise ValueError(
-                f"this {type(self).__name__} is not calibrated, and can guarantee no accuracy; fit "
-                "it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
+                f"this {type(self).__name__} is not calibrated and cannot guarantee an accuracy; "
+                "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
             )
         for name, before in calibration.parameters.items():
             now = getattr(self, name)
@@ -433,23 +405,37 @@ class ConformalPredictor(SetPredictor):
 
         Parameters
         ----------
-        accuracy, delta, mean_size, cost_weight, by
-            The operating point, as in `predict_set`.
+        accuracy : float, optional
+            Accuracy to guarantee.
+        delta : float, optional
+            Probability, over the draw of the calibration rows, that the guarantee may fail.
+        mean_size : float, optional
+            Target mean set size.
+        cost_weight : float, optional
+            Cost weight (lambda in the paper).
+        by : str, optional
+            Name of a registered calibrator.
 
         Returns
         -------
         Thresholds
+            Thresholds, with their guarantee.
+
+        Raises
+        ------
+        UnreachableError
+            If the accuracy cannot be guaranteed with the calibration rows.
         """
         goals = {"accuracy": accuracy, "mean_size": mean_size, "cost_weight": cost_weight}
         given = [f"{name} = {value!r}" for name, value in goals.items() if value is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)}: only one can be chosen")
+            raise ValueError(f"{' and '.join(given)} were given; choose only one")
         weight = self.cost_weight if not given else cost_weight
         if weight is not None:
             return self._at_cost_weight(weight, delta, by)
         if mean_size is not None:
             if by is not None:
-                raise ValueError(f"mean_size = {mean_size!r} is for all rows alike; leave by out")
+                raise ValueError(f"mean_size = {mean_size!r} cannot be combined with by = {by!r}")
             level = 0.05 if delta is None else delta
             return self._require_calibration().at_mean_size(mean_size, level, self._classes.n)
         if delta is not None:
@@ -464,24 +450,27 @@ class ConformalPredictor(SetPredictor):
             raise UnreachableError(f"{error}{self._advice(calibration)}") from None
 
     def _advice(self, calibration: Calibration) -> str:
-        """Return what else could be done about an accuracy that cannot be guaranteed."""
+        """Return advice on an accuracy that cannot be guaranteed, to be appended to the error."""
         kept = ""
         if calibration.n_given is not None:
             kept = f" (fit kept {len(calibration):,} of {calibration.n_given:,})"
         if bool((calibration.y < 0).any()):
-            return kept  # Even the set of all classes would miss labels of unknown ones.
+            return kept  # Even the set of all classes misses labels of unknown classes.
         own = "on_unreachable" in self.get_params(deep=False)
         how = "set_params(on_unreachable=" if own else "calibrator=Marginal(on_unreachable="
         return f'{kept}; or every label, with {how}"all")'
 
     def _at_cost_weight(self, weight: float, delta: float | None, by: str | None) -> Thresholds:
+        """Return the threshold of a cost weight, which guarantees no accuracy."""
         if not self.score_.levels_are_cost_weights:
             raise ValueError(
                 f"cost_weight = {weight!r}, but the levels of {type(self.score_).__name__} are not "
                 "cost weights; give an accuracy or a mean_size"
             )
         if delta is not None or by is not None:
-            raise ValueError("cost_weight guarantees no accuracy; delta and by go with accuracy")
+            raise ValueError(
+                "cost_weight guarantees no accuracy, so that it cannot be combined with delta or by"
+            )
         value = torch.tensor(check_non_negative(weight, "cost_weight"), dtype=torch.float64)
         return Thresholds(value, Guarantee("none", operating_point=f"cost_weight = {weight:g}"))
 
@@ -499,7 +488,7 @@ class ConformalPredictor(SetPredictor):
         by: str | None = None,
         groups: ArrayLike | None = None,
     ) -> PredictionSets:
-        """Return the prediction set of each row, at any operating point, without another fit.
+        """Return the prediction set of each row, at any operating point.
 
         Parameters
         ----------
@@ -514,13 +503,15 @@ class ConformalPredictor(SetPredictor):
             With probability ``1 - delta`` over the draw of the calibration rows, the accuracy on
             new rows is at least `accuracy`. By default the guarantee is on average over it.
         mean_size : float, optional
-            Target mean set size, instead of an accuracy. It is met on the calibration rows that
-            choose the threshold; the guarantee says which accuracy the other ones certify.
+            Target mean set size, instead of an accuracy. Some of the calibration rows choose the
+            threshold; the guarantee states the accuracy that the others certify.
         cost_weight : float, optional
-            The paper's lambda: the cost of a unit of size in units of accuracy. No accuracy is
+            Cost of a unit of size in units of accuracy (lambda in the paper). No accuracy is
             guaranteed. Only for scores whose levels are cost weights.
-        by : {"class", "group"}, optional
-            Guarantee the accuracy for each class or group, one by one.
+        by : str, optional
+            Name of a registered calibrator, in place of that of the predictor: "class" or "group"
+            guarantees the accuracy for each class or each group, "marginal" on average over all
+            rows.
         groups : array-like of shape (n_rows,), optional
             Group of each row, for ``by="group"``.
 
@@ -550,9 +541,9 @@ class ConformalPredictor(SetPredictor):
         by: str | None = None,
         groups: ArrayLike | None = None,
     ) -> list[PredictionSets]:
-        """Return the sets at several accuracies, much faster than one call for each.
+        """Return the sets at several accuracies, much faster than one call for each accuracy.
 
-        Each guarantee holds by itself, not all of them at once.
+        Each guarantee holds by itself; they need not hold simultaneously.
 
         Parameters
         ----------
@@ -562,8 +553,12 @@ class ConformalPredictor(SetPredictor):
             Features, if `fit` used them.
         accuracies : sequence of float
             Accuracies to guarantee.
-        delta, by, groups
-            As in `predict_set`.
+        delta : float, optional
+            Probability, over the draw of the calibration rows, that a guarantee may fail.
+        by : str, optional
+            Name of a registered calibrator, as in `predict_set`.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
 
         Returns
         -------
@@ -583,12 +578,14 @@ class ConformalPredictor(SetPredictor):
         points: Sequence[Thresholds],
         groups: ArrayLike | None,
     ) -> list[PredictionSets]:
+        """Return the sets at each of several operating points."""
         if any(point.guarantee for point in points):
             ranking = self._require_calibration().schema.match(ranking)
-        return predict_sets(ranking, self._blocks(ranking, features), points, groups)
+        blocks = self._level_function().blocks(ranking, features)
+        return predict_sets(ranking, blocks, points, groups)
 
     def accepted_rows(self) -> AcceptedRows:
-        """Return what kind of rows the model accepts: that of the calibration rows."""
+        """Return the kind of rows that the model accepts: that of the calibration rows."""
         if not self.is_calibrated:
             return AcceptedRows()
         schema = self._require_calibration().schema
@@ -619,21 +616,17 @@ class ConformalPredictor(SetPredictor):
         ranking, index = self._validate_labelled(scores, y)
         ranking = self._require_calibration().schema.match(ranking)
         x = self._check_features(features, ranking)
-        asked = torch.from_numpy(thresholds[~np.isnan(thresholds)]).to(ranking.device)
-        parts = []
-        for rows, ranked, levels in self._blocks(ranking, x):
-            own = levels.of_labels(ranked, index[rows]).to(torch.float64)
-            parts.append((own[:, None] >= asked, levels.sizes_at_each(asked)))
-        hits, sizes = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
-        every = np.isneginf(asked.cpu().numpy())  # All classes, ranked or not.
-        hits[:, every], sizes[:, every] = True, ranking.n_classes
+        blocks = self._level_function().blocks(ranking, x)
+        reachable = thresholds[~np.isnan(thresholds)]
+        hits, sizes = outcomes_at(ranking, blocks, index, reachable)
         columns = iter(zip(hits.T, sizes.T, strict=True))
         return [None if np.isnan(q) else Outcomes(*next(columns)) for q in thresholds]
 
     def _prefix_rankings(
         self, ranking: Ranking, features: Tensor | None
     ) -> Iterator[tuple[slice, Ranking]]:
-        for rows, ranked, _ in self._blocks(ranking, features):
+        """Yield the rankings that sets are prefixes of, a block of rows at a time."""
+        for rows, ranked, _ in self._level_function().blocks(ranking, features):
             yield rows, ranked
 
     def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
@@ -641,8 +634,8 @@ class ConformalPredictor(SetPredictor):
 
         A label is in the set of guaranteed accuracy ``1 - alpha`` if and only if its p-value
         exceeds alpha. This is the marginal guarantee, whatever the calibrator. The p-value of a
-        row's first label is 1 unless ``allow_empty=True``. If some labels can be in no set, as with
-        candidates, sets may contain more labels than that, unless ``on_unreachable="all"``; see
+        row's first label is 1 unless ``allow_empty=True``. If no set can contain some labels, as
+        with candidates, sets may contain more labels, unless ``on_unreachable="all"``; see
         :func:`shortlist.conformal.listed_rank`.
 
         Parameters
@@ -660,23 +653,14 @@ class ConformalPredictor(SetPredictor):
         ranking, x = self._validate_rows(scores, features)
         calibration = self._require_calibration()
         ranking = calibration.schema.match(ranking)
-        levels = np.sort(calibration.levels)
-        unranked = float(p_values(levels, np.array([-np.inf]))[0])
-        shape = (len(ranking), ranking.n_classes)
-        table = torch.full(shape, unranked, dtype=torch.float64, device=ranking.device)
-        for rows, ranked, nested in self._blocks(ranking, x):
-            labels, _ = ranked.top(ranked.depth)
-            asked = nested.by_rank(ranked.depth).to(torch.float64).cpu().numpy()
-            values = torch.from_numpy(p_values(levels, asked)).to(ranking.device)
-            listed = labels >= 0
-            at = torch.arange(len(labels), device=labels.device)[:, None].expand_as(labels)
-            table[rows][at[listed], labels[listed].to(torch.int64)] = values[listed]
+        blocks = self._level_function().blocks(ranking, x)
+        table = p_value_table(ranking, blocks, calibration.levels)
         return to_array_type(table, ranking.array_type)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """Return accuracy and mean size at every threshold that matters, on labelled rows.
+        """Return accuracy and mean size at up to a few hundred thresholds, on labelled rows.
 
         Parameters
         ----------
@@ -690,26 +674,11 @@ class ConformalPredictor(SetPredictor):
         Returns
         -------
         Frontier
+            One point for each threshold.
         """
         ranking, index = self._validate_labelled(scores, y)
         x = self._check_features(features, ranking)
-        blocks: Iterable[Block] = self._blocks(ranking, x)
-        if len(ranking) * ranking.depth <= BAND_VALUES:
-            blocks = list(blocks)
-        own = label_levels(blocks, index)
-        rising = np.sort(own.cpu().numpy())
-        thresholds = _frontier_thresholds(rising)
-        hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
-        blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
-        points = hits / len(rising), mean_sizes(blocks, thresholds), thresholds
-        rows = None
-        if len(rising) * len(thresholds) <= BAND_VALUES:
-            asked = torch.from_numpy(thresholds).to(ranking.device)
-            blocks = blocks if isinstance(blocks, list) else self._blocks(ranking, x)
-            sizes = [levels.sizes_at_each(asked) for _, _, levels in blocks]
-            rows = (own[:, None] >= asked).cpu().numpy(), torch.cat(sizes).cpu().numpy()
-        parameter = "cost_weight" if self.score_.levels_are_cost_weights else "threshold"
-        return Frontier(*points, parameter, self._display_name(), rows=rows)
+        return level_frontier(self._level_function(), ranking, index, x, self._display_name())
 
     def _validate_rows(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None
@@ -726,42 +695,5 @@ class ConformalPredictor(SetPredictor):
         return as_features(matched, rows=len(ranking))
 
     def _display_name(self) -> str:
+        """Return the name of the method for frontiers."""
         return self.score_.name or type(self.score_).__name__
-
-
-def hold_out(
-    n_rows: int, fraction: float | None, seed: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows at random into rows to learn from, and a fraction to calibrate with.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in hold_out(5, 0.4, seed=0)]
-    [[0, 1, 3], [2, 4]]
-    """
-    if fraction is None:
-        return np.arange(n_rows), np.arange(0)
-    order = np.random.default_rng(seed).permutation(n_rows)
-    held_out = min(max(1, round(fraction * n_rows)), n_rows - 1)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
-
-
-def _part(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
-    """Return some of the rows, in order; not a copy if they are all."""
-    return ranking if len(rows) == len(ranking) else ranking[rows]
-
-
-def _rows_of(features: Matrix | None, rows: NDArray[np.intp]) -> Matrix | None:
-    if features is None or (len(rows) == len(features) and (np.diff(rows) == 1).all()):
-        return features
-    return take_rows(features, torch.from_numpy(rows).to(features.device))
-
-
-def _frontier_thresholds(rising: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return at most a few hundred decreasing thresholds, densest where few labels are missed."""
-    finite = rising[rising > -np.inf]
-    if not len(finite):
-        return np.array([np.inf])
-    missed = np.concatenate([np.linspace(0, 1, 200), np.geomspace(1 / len(finite), 1, 300)])
-    picked = np.unique((missed * (len(finite) - 1)).round().astype(np.int64))
-    return np.unique(finite[picked])[::-1].copy()

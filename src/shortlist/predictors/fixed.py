@@ -1,4 +1,4 @@
-"""The selector that learns nothing: always the same member of a family."""
+"""The selector that learns nothing: the same member of a family for every row."""
 
 from __future__ import annotations
 
@@ -11,20 +11,32 @@ from shortlist._utils.validation import check_count
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
-from shortlist.predictors.base import SetPredictor, as_family, frontier_of_choices
+from shortlist.predictors.base import SetPredictor
+from shortlist.predictors.family_choices import as_family, frontier_of_choices
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
 
 class FixedSelector(SetPredictor):
-    """One member of a family for every row: top-k for one k, one threshold.
+    """The same member of a family for every row, such as top-k for one k, or one threshold.
 
     Parameters
     ----------
     family : Family, optional
-        Default: top-k of every size.
-    index : int
-        Which member, counted from 0.
+        Family of sets. Top-k of every size by default.
+    index : int, default=0
+        Index of the member.
+    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
+        Type of the scores. "auto" decides at fit; see `score_type_`.
+
+    Attributes
+    ----------
+    family_ : Family
+        The family in use.
+    classes_ : array
+        Classes, in the order of the score columns.
+    score_type_ : str
+        Type of the scores.
 
     Examples
     --------
@@ -54,14 +66,14 @@ class FixedSelector(SetPredictor):
         *,
         classes: ArrayLike | None = None,
     ) -> FixedSelector:
-        """Check the family against the scores; there is nothing to learn."""
-        ranking, index, kind = self._validate_fit(scores, y, classes)
+        """Check the family against the scores; see `SetPredictor.fit`. Nothing is learned."""
+        ranking, index, score_type = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
-        family = family.fit(ranking, index, kind)
-        self._member(family)
+        family = family.fit(ranking, index, score_type)
+        self._check_index(family)
         self.family_ = family
-        self._finalize_fit(ranking, kind)
+        self._finalize_fit(ranking, score_type)
         return self
 
     @property
@@ -69,7 +81,8 @@ class FixedSelector(SetPredictor):
         """Whether every set is a prefix of the row's ranking."""
         return self.family_.nested
 
-    def _member(self, family: Family) -> int:
+    def _check_index(self, family: Family) -> int:
+        """Return the index of the member; raise if the family has no such member."""
         if check_count(self.index, "index", minimum=0) >= len(family):
             raise ValueError(
                 f"index = {self.index}, but {family} has {len(family)} members, counted from 0"
@@ -79,29 +92,30 @@ class FixedSelector(SetPredictor):
     def predict_set(
         self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
     ) -> PredictionSets:
-        """The set of the one member."""
+        """Return the member's set in each row; see `SetPredictor.predict_set`."""
         ranking = self._validate_scores(scores)
-        member = self._member(self.family_)
+        member = self._check_index(self.family_)
         choice = torch.full((len(ranking),), member, device=ranking.device)
         return self.family_.select(ranking, choice, guarantee=self._guarantee())
 
     def onnx_sets(self, graph: Any, point: Any) -> Any:
         """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
         point.check(self)
-        member = self._member(self.family_)
+        member = self._check_index(self.family_)
         metadata = {"operating_point": {"member": member}}
         return graph.member_sets(
             self.family_, member, self.score_type_, self._guarantee(), metadata
         )
 
     def _guarantee(self) -> Guarantee:
-        point = f"member {self._member(self.family_)} of {self.family_}"
+        """Return the statement that no accuracy is guaranteed."""
+        point = f"member {self._check_index(self.family_)} of {self.family_}"
         return Guarantee("none", operating_point=point)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """Every member of the family in turn."""
+        """Return accuracy and mean size of every member; see `SetPredictor.frontier`."""
         ranking, index = self._validate_labelled(scores, y)
         members = range(len(self.family_))
         choices = [torch.full((len(ranking),), k, device=ranking.device) for k in members]

@@ -1,4 +1,4 @@
-"""The plug-in rule: the Bayes rule with estimated probabilities."""
+"""The plug-in rule: the Bayes rule with the probabilities of the classifier."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shortlist.costs import Cost, cost_table
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
-from shortlist.predictors.base import as_family, frontier_of_choices
 from shortlist.predictors.conformal import ConformalPredictor
+from shortlist.predictors.family_choices import as_family, frontier_of_choices
 from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import sorted_log_proba
 from shortlist.sets import PredictionSets
 
 
 class PlugInScore(ConformityScore):
-    """Score a label by the largest lambda at which the plug-in rule's set contains it.
+    """Score a label by the largest cost weight at which the plug-in rule's set contains it.
 
     Parameters
     ----------
     family : Family, optional
-        What to choose from. Top-k of every size by default.
+        Family of sets to choose from. Top-k of every size by default.
     cost : {"log", "linear"}, sequence or callable, default="linear"
         Cost of a size.
 
@@ -70,6 +70,7 @@ class PlugInScore(ConformityScore):
         Returns
         -------
         self
+            The fitted score.
         """
         family = as_family(self.family, TopK.dense(ranking.depth))
         family.check(ranking)
@@ -82,7 +83,7 @@ class PlugInScore(ConformityScore):
         return self.family_.is_exhaustive(ranking)
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
-        """Return levels that no other computation of the same levels falls below."""
+        """Return lower bounds of the levels; see `ConformityScore.lower`."""
         return levels * (1 - rounding)
 
     def levels(self, ranking: Ranking, features: Tensor | None = None) -> Tensor:
@@ -103,9 +104,9 @@ class PlugInScore(ConformityScore):
         return self.nested_levels(ranking, features).by_rank(ranking.depth)
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
-        """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
+        """Return the levels as an object; see `ConformityScore.nested_levels`."""
         self.check_nested()
-        # In float64, so that a probability that ties with lambda still does.
+        # In float64, so that a probability that is equal to the cost weight stays equal.
         wide = ranking.with_precision("float64")
         log_p = sorted_log_proba(wide, ranking.score_type, ranking.depth, ranking.scale)
         fixed = self.family_.fixed_sizes(ranking)
@@ -121,7 +122,7 @@ class PlugInScore(ConformityScore):
         return Levels(slopes(gains, cost_steps(self.cost, sizes)), sizes)
 
     def check_nested(self) -> None:
-        """Raise if the sets of the family are not nested."""
+        """Raise if the sets of the family are not nested, so that they have no levels."""
         if not self.family_.nested:
             raise ValueError(
                 f"the sets of {self.family_} are not nested, so no threshold guarantees an "
@@ -129,7 +130,20 @@ class PlugInScore(ConformityScore):
             )
 
     def choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
-        """Return the best member for each lambda, also of families that are not nested."""
+        """Return the best member for each cost weight. The family need not be nested.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows.
+        weights : list of float
+            Cost weights.
+
+        Returns
+        -------
+        list of Tensor of shape (n_rows,)
+            Index of the member for each row.
+        """
         log_p = sorted_log_proba(ranking, ranking.score_type, ranking.depth, ranking.scale)
         labels, _ = ranking.top(ranking.depth)
         at = torch.where(labels >= 0, labels, ranking.n_classes).to(torch.int64)
@@ -153,32 +167,38 @@ class PlugInScore(ConformityScore):
 
 
 class PlugInSelector(ConformalPredictor):
-    """The set with the smallest expected loss, if the classifier's probabilities were true.
+    """Choose the set with the smallest expected loss under the classifier's probabilities.
 
     The rule chooses ``argmin_k P(y not in g_k(x)) + cost_weight * cost(|g_k(x)|)``, with
-    probabilities that are scaled by one temperature. It is the Bayes rule of the paper's appendix,
-    for any family and any cost; ties go to the larger set. With top-k sets of every size and cost
-    "linear" it is LAC.
+    probabilities that are scaled by one temperature. This is the Bayes rule of the paper's
+    appendix, for any family and any cost. Ties go to the larger set. With top-k sets of every size
+    and cost "linear" it is LAC.
 
     Parameters
     ----------
     family : Family, optional
-        What to choose from. Top-k of every size by default.
+        Family of sets to choose from. Top-k of every size by default.
     cost : {"log", "linear"}, sequence or callable, default="linear"
         Cost of a size: a name, a table by size, or a function of the size.
     cost_weight : float or None, default=0.05
-        Lambda, used by `predict_set` unless it is given another goal. With None, `accuracy` is
-        used.
+        Cost of a unit of size in units of accuracy (lambda in the paper), which `predict_set`
+        uses unless it is given another goal. With None, `accuracy` is used.
     temperature : "auto", None or float, default="auto"
         Temperature of the probabilities. "auto" fits it; None leaves scores unchanged.
     accuracy : float, default=0.95
         Accuracy that `predict_set` guarantees if `cost_weight` is None.
     calibration : float or None, default=None
-        Fraction of the rows of `fit` that is used for calibration. None keeps no rows for it.
-    by, allow_empty, on_unreachable
-        The guarantee, as in :class:`Shortlister`.
+        Fraction of the rows of `fit` that is held out for calibration. With None, no rows are held
+        out.
+    by : str or None, default=None
+        Name of a registered calibrator, as in :class:`SplitConformal`.
+    allow_empty : bool, default=False
+        Whether a set may be empty, as in :class:`SplitConformal`.
+    on_unreachable : {"raise", "all"}, default="raise"
+        What to do about an accuracy that cannot be guaranteed: raise an error, or return every
+        label.
     score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
-        What the scores are. "auto" decides at fit; see `score_type_`.
+        Type of the scores. "auto" decides at fit; see `score_type_`.
     random_state : int, RandomState instance or None, default=0
         Seed of the split.
 
@@ -187,7 +207,7 @@ class PlugInSelector(ConformalPredictor):
     classes_ : array
         Classes, in the order of the score columns.
     score_type_ : str
-        What the scores are.
+        Type of the scores.
     temperature_ : float
         Temperature in use.
 
@@ -230,12 +250,15 @@ class PlugInSelector(ConformalPredictor):
         self.random_state = random_state
 
     def _make_score(self) -> PlugInScore:
+        """Return the score to fit."""
         return PlugInScore(self.family, self.cost)
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
+        """Return the calibrator named `by`, here or in the parameters."""
         return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> PlugInScore:
+        """Return the fitted score with the current cost."""
         self.score_.cost = self.cost
         return self.score_
 
@@ -269,8 +292,8 @@ class PlugInSelector(ConformalPredictor):
         """Return the prediction set of each row; see `ConformalPredictor.predict_set`."""
         ranking = self._validate_scores(scores)
         weight = self.cost_weight if cost_weight is None else cost_weight
-        chosen_otherwise = accuracy is not None or mean_size is not None or weight is None
-        if chosen_otherwise:
+        needs_levels = accuracy is not None or mean_size is not None or weight is None
+        if needs_levels:
             self.score_.check_nested()
         if self.family_.nested:
             return super().predict_set(
@@ -288,17 +311,19 @@ class PlugInSelector(ConformalPredictor):
         choice = self._choices(ranking, [check_non_negative(weight, "cost_weight")])[0]
         return self.family_.select(ranking, choice, guarantee=guarantee)
 
-    # The graph is that of all conformal predictors: only nested families can be exported.
+    # Declares that the inherited graph has the sets of this class. Its score refuses families
+    # that are not nested.
     onnx_sets = ConformalPredictor.onnx_sets
 
     def _choices(self, ranking: Ranking, weights: list[float]) -> list[Tensor]:
+        """Return the best member for each cost weight."""
         scaled = ranking.with_scale(self.score_type_, 1 / self.temperature_)
         return self._current_score().choices(scaled, weights)
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """Return accuracy and mean size at every lambda; see `ConformalPredictor.frontier`."""
+        """Return accuracy and mean size at many cost weights; see `ConformalPredictor.frontier`."""
         if self.family_.nested:
             return super().frontier(scores, y, features)
         ranking, index = self._validate_labelled(scores, y)

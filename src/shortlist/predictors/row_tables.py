@@ -1,4 +1,4 @@
-"""Tables of all rows of a fit, by what each row holds: whole, or of many rows only when asked."""
+"""Tables with an entry for every row and class of a fit, computed lazily if they are large."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from shortlist.ranking.score_types import ScoreType
 
 
 def exceeds_memory(ranking: Ranking) -> bool:
-    """Whether a table with an entry for every score is better not held in memory."""
+    """Return whether a table with an entry for every score is too large for memory."""
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
     return is_large(len(ranking), width, torch.float32, ranking.device)
 
 
-def log_proba_matrix(ranking: Ranking, kind: ScoreType, depth: int, scale: float = 1.0) -> Matrix:
-    """`sorted_log_proba` of all rows."""
+def log_proba_matrix(
+    ranking: Ranking, score_type: ScoreType, depth: int, scale: float = 1.0
+) -> Matrix:
+    """Return `sorted_log_proba` of all rows, lazily if it is large."""
     if not exceeds_memory(ranking):
-        return sorted_log_proba(ranking, kind, depth, scale)
+        return sorted_log_proba(ranking, score_type, depth, scale)
     return LazyMatrix(
         len(ranking),
-        lambda rows: sorted_log_proba(ranking[rows], kind, depth, scale),
+        lambda rows: sorted_log_proba(ranking[rows], score_type, depth, scale),
         work_width=ranking.n_classes if ranking.is_dense else 0,
     )
 
@@ -32,16 +34,35 @@ def log_proba_matrix(ranking: Ranking, kind: ScoreType, depth: int, scale: float
 def costs_and_hits(
     family: Family, ranking: Ranking, index: Tensor, table: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """What each set of each row costs by `table`, and whether it holds the label: (rows, |K|)."""
+    """Return the cost of each set of each row, and whether it contains the row's label.
+
+    Parameters
+    ----------
+    family : Family
+        Family of sets.
+    ranking : Ranking
+        Rows.
+    index : Tensor of shape (n_rows,)
+        Label indices.
+    table : Tensor of shape (max_size + 1,)
+        Cost of each size.
+    dtype : torch.dtype
+        Type of the costs.
+
+    Returns
+    -------
+    costs, hits : Tensor of shape (n_rows, n_members)
+        Cost and hit of each set.
+    """
 
     def costs(part: Ranking) -> Tensor:
         return table[family.sizes_of(part).to(torch.int64)].to(dtype)
 
     if not exceeds_memory(ranking) or not family.by_row:
         return costs(ranking), family.hits_of(ranking, index)
-    wide = max(ranking.n_classes, len(family))
-    rows = len(ranking)
+    width = max(ranking.n_classes, len(family))
+    n_rows = len(ranking)
     return (
-        materialize(LazyMatrix(rows, lambda at: costs(ranking[at]), wide)),
-        materialize(LazyMatrix(rows, lambda at: family.hits_of(ranking[at], index[at]), wide)),
+        materialize(LazyMatrix(n_rows, lambda at: costs(ranking[at]), width)),
+        materialize(LazyMatrix(n_rows, lambda at: family.hits_of(ranking[at], index[at]), width)),
     )

@@ -18,8 +18,8 @@ class SplitConformal(ConformalPredictor):
     score : str, default="lac"
         Name of a registered score: "lac", "aps", "raps", "saps", "topk", "margin", or your own
         (:func:`shortlist.conformal.register_score`). LAC, a threshold on the probabilities, gives
-        the shortest sets of these; APS evens out the accuracy between easy and hard rows; RAPS
-        and SAPS keep its sets from becoming long.
+        the shortest sets. APS gives easy and hard rows more similar accuracies, at the price of
+        longer sets. RAPS and SAPS are variants of APS with shorter sets.
     accuracy : float, default=0.95
         Accuracy that `predict_set` guarantees unless it is given another one.
     randomized : bool, default=False
@@ -32,20 +32,22 @@ class SplitConformal(ConformalPredictor):
         Parameters of RAPS (both) and SAPS (penalty). "auto" takes the values with the shortest
         sets at `accuracy`, on rows that are not used for calibration.
     calibration : float or None, default=0.75
-        Fraction of the rows of `fit` that is used for calibration. The others fit temperature and
-        penalties; if there is nothing to fit, all rows calibrate. With None, `calibrate` must
-        follow.
-    by : {"class", "group"} or None, default=None
-        Whether the guarantee holds on average over all rows, for each class, or for each group.
+        Fraction of the rows of `fit` that is held out for calibration. Temperature and penalties
+        are fitted on the others. If there is nothing to fit, all rows are used for calibration.
+        With None, no rows are held out, and `calibrate` must be called.
+    by : str or None, default=None
+        Name of a registered calibrator: "class" or "group" guarantees the accuracy for each class
+        or each group, "marginal" (or None) on average over all rows.
     allow_empty : bool, default=False
-        Whether a set may be empty. If not, each set contains at least its row's first label, and
-        calibration makes use of that: a right label that is ranked first is in the set at every
-        threshold. Sets are then shorter than by the textbook rule, which is that of True.
+        Whether a set may be empty. If not, each set contains at least its row's first label. The
+        calibration takes this into account: a true label that is ranked first is in the set at
+        every threshold. Sets are then shorter than those of the textbook rule, which allows empty
+        sets.
     on_unreachable : {"raise", "all"}, default="raise"
         What to do about an accuracy that cannot be guaranteed: raise an error, or return every
         label.
     score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
-        What the scores are. "auto" decides at fit; see `score_type_`.
+        Type of the scores. "auto" decides at fit; see `score_type_`.
     random_state : int, RandomState instance or None, default=0
         Seed of the split and of the random numbers.
 
@@ -58,7 +60,7 @@ class SplitConformal(ConformalPredictor):
     classes_ : array
         Classes, in the order of the score columns.
     score_type_ : str
-        What the scores are.
+        Type of the scores.
 
     Examples
     --------
@@ -101,20 +103,22 @@ class SplitConformal(ConformalPredictor):
         self.random_state = random_state
 
     def _make_score(self) -> ConformityScore:
-        """Return the score of this name, with those of the parameters that it has."""
+        """Return the score named by `score`, with the parameters that it takes."""
         cls = score_class(self.score)
         known = cls._get_param_names()
         if self.randomized and "randomized" not in known:
             raise ValueError(
-                f"score = {self.score!r} has nothing to randomize; leave randomized=True out"
+                f"score = {self.score!r} cannot be randomized; leave randomized=True out"
             )
         names = ("randomized", "penalty", "k_reg", "accuracy", "random_state")
         return cls(**{name: getattr(self, name) for name in names if name in known})
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
+        """Return the calibrator named `by`, here or in the parameters."""
         return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _check_parameters(self) -> None:
+        """Raise if a parameter has an invalid value."""
         super()._check_parameters()
         score_class(self.score)
         for name in ("penalty", "k_reg"):

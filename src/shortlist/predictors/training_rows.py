@@ -1,4 +1,4 @@
-"""Rows that were learned from, to be told when they come back to calibrate or to judge."""
+"""Rows that a model learned from, recognized if they are given again to calibrate or to test."""
 
 from __future__ import annotations
 
@@ -10,34 +10,59 @@ from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking
 from shortlist.ranking.row_hashing import row_keys
 
-DISTINCT = 0.9
-"""Rows are recognised only if at least this fraction of them is distinct."""
-BY_CHANCE = 0.02
-"""Fraction of rows that may coincide with unrelated ones."""
+MIN_DISTINCT = 0.9
+"""Rows are recognized only if at least this fraction of them is distinct."""
+MAX_COINCIDENCES = 0.02
+"""Fraction of rows that may be equal to unrelated ones."""
 
 
 class TrainingRows:
-    """The rows of a ranking, by a key for each."""
+    """Hash keys of the rows of a ranking.
+
+    Parameters
+    ----------
+    ranking : Ranking
+        Rows that a model learned from.
+
+    Attributes
+    ----------
+    keys : Tensor of shape (n_distinct,)
+        Distinct keys, in increasing order.
+    distinct : float
+        Fraction of the rows that are distinct.
+    """
 
     def __init__(self, ranking: Ranking) -> None:
         keys = current_group().gather(_keys(ranking))
         self.keys: Tensor = torch.unique(keys).cpu()
         self.distinct = len(self.keys) / len(keys)
 
-    def among(self, ranking: Ranking) -> int:
-        """How many rows of a ranking are among them; 0 if it may be chance, or cannot be told."""
-        if self.distinct < DISTINCT:
+    def count_in(self, ranking: Ranking) -> int:
+        """Return how many rows of a ranking are training rows.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to look up.
+
+        Returns
+        -------
+        int
+            Number of rows; 0 if they may be equal by chance.
+        """
+        if self.distinct < MIN_DISTINCT:
             return 0
         count = int(torch.isin(_keys(ranking).cpu(), self.keys).sum())
-        expected = max(BY_CHANCE, 2 * (1 - self.distinct)) * len(ranking)
+        expected = max(MAX_COINCIDENCES, 2 * (1 - self.distinct)) * len(ranking)
         return count if count > expected else 0
 
 
 def _keys(ranking: Ranking) -> Tensor:
-    """The keys of all rows. Of many, the best scores that they are made of are not kept."""
+    """Return the key of each row."""
     if not is_large(len(ranking), ranking.n_classes, torch.float32, ranking.device):
         return row_keys(ranking)
-    found = torch.empty(len(ranking), dtype=torch.int64)
+    # In blocks, so that the sorted scores of all rows, which the keys depend on, are not kept.
+    keys = torch.empty(len(ranking), dtype=torch.int64)
     for rows in ranking.blocks():
-        found[rows] = row_keys(ranking[rows])
-    return found
+        keys[rows] = row_keys(ranking[rows])
+    return keys

@@ -16,7 +16,6 @@ from shortlist.conformal.row_schema import RowSchema
 from shortlist.datasets import Rows
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
-from shortlist.predictors.cardinality.inputs import feature_names_of
 from shortlist.predictors.conformal import CHOOSING_VALUES, ConformalPredictor
 from shortlist.ranking import Ranking
 from shortlist.ray.bad_rows import warn_if_skipped
@@ -115,12 +114,12 @@ class LevelsTask:
         if self.choosing_only:
             return
         ranking, index, x = validate_rows(self.model, rows)
-        levels = self.model._lowest_levels(ranking, index, x)
+        levels = self.model._level_function().lowest_levels(ranking, index, x)
         lengths = ranking.lengths()
         result.lengths += [int(lengths.min()), int(lengths.max())]
         result.depth = max(result.depth, ranking.depth)
         result.precision = ranking.precision
-        result.exhaustive &= self.model._is_exhaustive(ranking)
+        result.exhaustive &= self.model._level_function().is_exhaustive(ranking)
         result.n_unknown += int((index < 0).sum())
         if self.exact:
             result.numbers.append(numbers)
@@ -232,7 +231,7 @@ class LevelCollector:
             "levels": levels[order],
             "y": labels.astype(np.int64)[order],
             "n_choosing": n_choosing,
-            **self.model._size_table(levels[choosing], ranking, x),
+            **self.model._level_function().size_table(levels[choosing], ranking, x),
         }
 
     def _counted_fields(self) -> dict[str, Any]:
@@ -241,13 +240,14 @@ class LevelCollector:
         ranking, index, x = validate_rows(self.model, self._choosing_rows(numbers))
         self.model._warn_if_trained_on(ranking)
         levels = self.sketch.representatives()
+        function = self.model._level_function()
         return {
             "levels": levels,
             # Labels are not known. One that no set can contain may be of an unknown class.
             "y": np.where(np.isneginf(levels), -1, 0),
             "n_choosing": 0,
             "n_chosen_elsewhere": len(numbers),
-            **self.model._size_table(self.model._lowest_levels(ranking, index, x), ranking, x),
+            **function.size_table(function.lowest_levels(ranking, index, x), ranking, x),
         }
 
     def _concatenate(self, name: str) -> NDArray[Any]:
@@ -276,7 +276,7 @@ def validate_rows(
     model: SetPredictor, rows: Rows
 ) -> tuple[Ranking, torch.Tensor, torch.Tensor | None]:
     """Return the ranking, the label indices and the features of rows, validated by a model."""
-    matched = rows.match_columns(model.classes_, feature_names_of(model))
+    matched = rows.match_columns(model.classes_, model.feature_names)
     assert matched.y is not None
     ranking, index = model._validate_labelled(
         matched.ranking(model.classes_), matched.y, unknown="miss"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
@@ -24,7 +25,7 @@ class Thresholds:
 
     Parameters
     ----------
-    values : Tensor
+    values : Tensor of float64
         One threshold (shape ()), one for each class, or one for each group and a last one for
         unknown groups. Minus infinity stands for the set of all classes.
     guarantee : Guarantee
@@ -42,6 +43,11 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         check_choice(self.per, "per", get_args(Unit))
+        if self.values.dtype != torch.float64:
+            raise ValueError(
+                f"thresholds must be float64; got {self.values.dtype}. A rounded threshold can be "
+                "higher than the level that it stands for, so that the guarantee does not hold"
+            )
 
     def for_rows(self, n_rows: int, groups: ArrayLike | None = None) -> tuple[Tensor, Guarantee]:
         """Return the thresholds of rows, and the guarantee for these rows.

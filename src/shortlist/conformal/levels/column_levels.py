@@ -13,11 +13,11 @@ from shortlist.conformal.levels.sorted_levels import Levels
 from shortlist.ranking import Ranking
 
 OVER_HALF = 0.51
-"""A share of a rounded sum that is certainly more than half, so that no other term is as large."""
+"""A share of a sum that is more than half despite rounding, so that no other term is as large."""
 
 
 class ColumnLevels:
-    """Levels that each label has by itself, so that only the sets themselves are sorted.
+    """Levels that do not depend on ranks, so that only the labels of sets are sorted.
 
     Attributes
     ----------
@@ -35,6 +35,7 @@ class ColumnLevels:
         self.values, self.sums, self.empty = values, sums, empty
 
     def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        """Return the level of each row's label; see `NestedLevels.of_labels`."""
         level = self.values.gather(1, index[:, None])[:, 0].to(torch.float64)
         if self.empty:
             return level
@@ -44,17 +45,19 @@ class ColumnLevels:
         return torch.where(ranked.is_first(index, untied), torch.inf, level)
 
     def totals(self, rising: Tensor) -> Tensor:
+        """Return total sizes at increasing thresholds; see `NestedLevels.totals`."""
         total = _count_at(self.values.flatten(), rising)
-        if not self.empty:  # First labels count at every threshold.
+        if not self.empty:  # Each row's first label is counted at every threshold.
             total += len(self.values) - _count_at(self.values.amax(dim=1), rising)
         return total.to(torch.float64)
 
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
+        """Return the sets at several thresholds; see `NestedLevels.sets_at`."""
         lowest = torch.stack(list(thresholds)).amin(dim=0)
         scores = ranked.scores_of(slice(None))
         least = _as_values(lowest, self.values.dtype)[:, None]
         if bool((least == least[0]).all()):
-            least = least[:1]  # A comparison with one row is much faster.
+            least = least[:1]  # Comparing with a single value is much faster.
         row, column = labels_at_least(self.values, least, scores)
         longest = torch.bincount(row, minlength=len(scores))
         nothing = (longest == 0).nonzero()[:, 0]
@@ -71,8 +74,8 @@ class ColumnLevels:
         return labels, longest, self._lengths(row, self.values[row, column], thresholds)
 
     def _lengths(self, row: Tensor, values: Tensor, thresholds: Sequence[Tensor]) -> list[Tensor]:
-        """Return how many of the given labels are in the sets at each threshold."""
-        found: dict[int, Tensor] = {}
+        """Return how many labels of each row are in the sets at each threshold."""
+        counts: dict[int, Tensor] = {}
         rows_left, values_left, before = row, values, None
         for k in sorted(range(len(thresholds)), key=lambda k: float(thresholds[k].sum())):
             at = _as_values(thresholds[k], values.dtype)
@@ -80,8 +83,8 @@ class ColumnLevels:
                 rows_left, values_left = row, values
             inside = values_left >= at[rows_left]
             rows_left, values_left, before = rows_left[inside], values_left[inside], at
-            found[k] = torch.bincount(rows_left, minlength=len(self.values))
-        lengths = [found[k] for k in range(len(thresholds))]
+            counts[k] = torch.bincount(rows_left, minlength=len(self.values))
+        lengths = [counts[k] for k in range(len(thresholds))]
         return lengths if self.empty else [one.clamp_(min=1) for one in lengths]
 
     def _in_order(self) -> Levels:
@@ -92,15 +95,19 @@ class ColumnLevels:
         return levels if self.empty else levels.never_empty()
 
     def by_rank(self, depth: int) -> Tensor:
+        """Return the levels of the first labels; see `NestedLevels.by_rank`."""
         return self._in_order().by_rank(depth)
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        """Return sizes at several thresholds; see `NestedLevels.sizes_at_each`."""
         return self._in_order().sizes_at_each(thresholds)
 
     def within(self, listed: Tensor) -> ColumnLevels:
+        """Return levels of sets of limited sizes; see `NestedLevels.within`."""
         return self  # Every label is ranked.
 
     def never_empty(self) -> ColumnLevels:
+        """Return levels of sets that are never empty; see `NestedLevels.never_empty`."""
         return ColumnLevels(self.values, self.sums, empty=False)
 
 

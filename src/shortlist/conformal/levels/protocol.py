@@ -16,24 +16,68 @@ Nested: TypeAlias = tuple[Tensor, Tensor, list[Tensor]]
 
 
 class NestedLevels(Protocol):
-    """Levels of some rows, however they are stored."""
+    """Levels of the labels of some rows, independent of how they are stored or computed."""
 
     def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
         """Return the level of each row's label.
 
-        With `lowest`, a label counts with the last rank that the rounding of scores can give it.
+        Parameters
+        ----------
+        ranked : Ranking
+            Ranking of the rows.
+        index : Tensor of shape (n_rows,)
+            Label indices.
+        lowest : bool, default=False
+            Whether a label has the lowest rank that the rounding of scores can give it.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+            Levels.
         """
 
     def totals(self, rising: Tensor) -> Tensor:
-        """Return the total size of all rows' sets at each of several increasing thresholds."""
+        """Return the total size of all rows' sets at each of several thresholds.
+
+        Parameters
+        ----------
+        rising : Tensor of shape (n_thresholds,)
+            Thresholds, in increasing order.
+
+        Returns
+        -------
+        Tensor of shape (n_thresholds,)
+            Total sizes.
+        """
 
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
-        """Return the sets at several thresholds, each of shape (n_rows,)."""
+        """Return the sets at several thresholds.
+
+        Parameters
+        ----------
+        ranked : Ranking
+            Ranking of the rows.
+        thresholds : sequence of Tensor of shape (n_rows,)
+            Thresholds of the rows, several times.
+
+        Returns
+        -------
+        Nested
+            Labels and sizes of the sets.
+        """
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
-        """Return the sizes of the sets at several thresholds, of shape (n_rows, n_thresholds).
+        """Return the sizes of the sets at several thresholds.
 
-        `thresholds` has that shape, or (n_thresholds,) if they are the same for all rows.
+        Parameters
+        ----------
+        thresholds : Tensor of shape (n_thresholds,) or (n_rows, n_thresholds)
+            Thresholds of all rows, or of each row.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_thresholds)
+            Sizes.
         """
 
     def by_rank(self, depth: int) -> Tensor:

@@ -14,15 +14,15 @@ from shortlist.conformal.levels.protocol import Block
 
 def label_levels(blocks: Iterable[Block], index: Tensor, *, lowest: bool = False) -> Tensor:
     """Return the level of each row's label; see `NestedLevels.of_labels` for `lowest`."""
-    # One buffer: small results between large temporaries would keep memory from being returned.
-    found = torch.empty(len(index), dtype=torch.float64, device=index.device)
+    # One buffer, since small results between large temporaries fragment the memory.
+    result = torch.empty(len(index), dtype=torch.float64, device=index.device)
     for rows, ranked, levels in blocks:
-        found[rows] = levels.of_labels(ranked, index[rows], lowest=lowest).to(torch.float64)
-    return found
+        result[rows] = levels.of_labels(ranked, index[rows], lowest=lowest).to(torch.float64)
+    return result
 
 
 def mean_sizes(blocks: Iterable[Block], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean size at each of several decreasing thresholds."""
+    """Return the mean set size of all rows at each of several decreasing thresholds."""
     rising, total, rows = torch.from_numpy(thresholds[::-1].copy()), torch.zeros(()), 0
     for _, ranked, levels in blocks:
         rising, total = rising.to(ranked.device), total.to(ranked.device)

@@ -11,8 +11,8 @@ from torch import Tensor
 from shortlist.conformal.levels.protocol import Nested
 from shortlist.ranking import Ranking
 
-MANY = 4
-"""From this number of thresholds on, a sorted copy of the values is worth its cost."""
+MIN_THRESHOLDS_TO_COPY = 4
+"""From this number of thresholds on, a copy of the values in increasing order saves time."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,12 @@ class Levels:
     always: bool = False
 
     def of_labels(self, ranked: Ranking, index: Tensor, *, lowest: bool = False) -> Tensor:
+        """Return the level of each row's label; see `NestedLevels.of_labels`."""
         return self.of_rank(ranked.last_rank_of(index) if lowest else ranked.rank_of(index))
 
     def totals(self, rising: Tensor) -> Tensor:
-        # A member counts at every threshold up to its level.
+        """Return total sizes at increasing thresholds; see `NestedLevels.totals`."""
+        # A set is counted at every threshold up to its level.
         values = self.values.to(torch.float64).flatten().contiguous()
         place = torch.searchsorted(rising, values, right=True)
         if self.always:
@@ -47,12 +49,13 @@ class Levels:
         return added.flip(0).cumsum(0).flip(0)[1:]
 
     def sets_at(self, ranked: Ranking, thresholds: Sequence[Tensor]) -> Nested:
+        """Return the sets at several thresholds; see `NestedLevels.sets_at`."""
         lengths = self.sizes_at_each(torch.stack(list(thresholds), dim=1))
         longest = lengths.amax(dim=1)
         return ranked.prefix(longest), longest, list(lengths.unbind(dim=1))
 
     def of_rank(self, rank: Tensor) -> Tensor:
-        """Return the level of the label of each row's `rank`; minus infinity if no set has it."""
+        """Return the level of each row's label of a rank; minus infinity if no set contains it."""
         member = self._member(rank[:, None])[:, 0]
         inside = member < self.values.shape[1]
         level = self.values.gather(1, member.clamp(max=self.values.shape[1] - 1)[:, None])[:, 0]
@@ -60,6 +63,7 @@ class Levels:
         return torch.where(member == 0, torch.inf, level) if self.always else level
 
     def by_rank(self, depth: int) -> Tensor:
+        """Return the levels of the first labels; see `NestedLevels.by_rank`."""
         ranks = torch.arange(depth, device=self.values.device)
         member = self._member(ranks.expand(len(self.values), -1))
         padded = torch.nn.functional.pad(self.values, (0, 1), value=-torch.inf)
@@ -78,6 +82,7 @@ class Levels:
         return self.sizes_at_each(thresholds.view(-1, 1))[:, 0]
 
     def sizes_at_each(self, thresholds: Tensor) -> Tensor:
+        """Return sizes at several thresholds; see `NestedLevels.sizes_at_each`."""
         asked = thresholds.to(torch.float64).expand(len(self.values), thresholds.shape[-1])
         count = _reaching(self.values, asked)
         if self.always:
@@ -92,21 +97,23 @@ class Levels:
         return added.expand_as(self.values)
 
     def within(self, listed: Tensor) -> Levels:
+        """Return levels of sets of limited sizes; see `NestedLevels.within`."""
         if int(self.sizes.max()) <= int(listed.min()):
             return self
         return replace(self, sizes=torch.minimum(self.sizes, listed[:, None]))
 
     def never_empty(self) -> Levels:
+        """Return levels of sets that are never empty; see `NestedLevels.never_empty`."""
         return replace(self, always=True)
 
 
 def _reaching(falling: Tensor, thresholds: Tensor) -> Tensor:
     """Return how many of each row's decreasing values reach each of its thresholds.
 
-    For few thresholds, all rows are bisected at once: `torch.searchsorted` needs a copy of the
-    values in increasing order.
+    For few thresholds, all rows are bisected in parallel, since `torch.searchsorted` needs a copy
+    of the values in increasing order.
     """
-    if thresholds.shape[1] >= MANY:
+    if thresholds.shape[1] >= MIN_THRESHOLDS_TO_COPY:
         rising = falling.to(torch.float64).neg()
         return torch.searchsorted(rising, thresholds.neg().contiguous(), right=True)
     count = torch.zeros(thresholds.shape, dtype=torch.int64, device=falling.device)

@@ -27,8 +27,8 @@ class ConformityScore(BaseEstimator, ABC):
     """A rule that gives each label of a row a level.
 
     The prediction set at a threshold contains the labels whose level is at least the threshold.
-    Levels do not increase along the ranking, so sets are prefixes of the ranking, and sets at
-    lower thresholds contain those at higher ones. Calibration and prediction call the same
+    Levels do not increase along the ranking, so that sets are prefixes of the ranking, and sets at
+    lower thresholds contain those at higher ones. Calibration and prediction call the same method
     `levels`.
 
     To write a score, subclass and implement `levels`. Everything else has a default. Parameters
@@ -42,8 +42,8 @@ class ConformityScore(BaseEstimator, ABC):
     rounding : float
         Bound on how much two computations of the same level may differ, relative to the level or
         to 1, whichever is larger. Other batch sizes, thread counts and devices round differently.
-        The levels of calibration rows are lowered by this much, so that the guarantee holds for
-        all of them. Zero if levels are computed without rounding errors.
+        The levels of calibration rows are lowered by this bound, so that the guarantee holds
+        despite rounding. Zero if levels are computed without rounding errors.
     levels_are_cost_weights : bool
         Whether a level is a `cost_weight`, so that a threshold can be chosen as one.
 
@@ -77,11 +77,18 @@ class ConformityScore(BaseEstimator, ABC):
         Returns
         -------
         self
+            The fitted score.
         """
         return self
 
     def needs_fit(self) -> bool:
-        """Return whether `fit` learns anything. If not, all rows can be used for calibration."""
+        """Return whether `fit` learns anything. If not, all rows can be used for calibration.
+
+        Returns
+        -------
+        bool
+            By default, whether the class overrides `fit`.
+        """
         return type(self).fit is not ConformityScore.fit
 
     @abstractmethod
@@ -104,21 +111,46 @@ class ConformityScore(BaseEstimator, ABC):
         """
 
     def rerank(self, ranking: Ranking, features: Tensor | None = None) -> Ranking:
-        """Return the ranking whose prefixes are the sets. By default it is the given one."""
+        """Return the ranking whose prefixes are the sets.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to score.
+        features : Tensor of shape (n_rows, n_features), optional
+            Features of the rows.
+
+        Returns
+        -------
+        Ranking
+            By default the given ranking.
+        """
         return ranking
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
-        """Return the levels of a ranking as an object that finds sets.
+        """Return the levels as an object that computes sets.
 
         Override it for speed only: the levels must be those of `levels`.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to score, after `rerank`.
+        features : Tensor of shape (n_rows, n_features), optional
+            Features of the rows.
+
+        Returns
+        -------
+        NestedLevels
+            Levels of the rows.
         """
         values = self.levels(ranking, features)
         if values.shape != (len(ranking), ranking.depth):
             raise ValueError(
                 f"{type(self).__name__}.levels returned a tensor of shape {tuple(values.shape)}; "
-                f"needed: {(len(ranking), ranking.depth)}, a level for each ranked label"
+                f"expected {(len(ranking), ranking.depth)}, a level for each ranked label"
             )
-        # Negated, so that NaN is refused too.
+        # The comparison is negated, so that NaN raises too.
         if not bool((values[:, 1:] <= values[:, :-1]).all()) or bool(values[:, 0].isnan().any()):
             raise ValueError(
                 f"{type(self).__name__}.levels returned levels that increase along a row, or NaN; "
@@ -128,25 +160,49 @@ class ConformityScore(BaseEstimator, ABC):
         return Levels(values, torch.arange(1, ranking.depth + 1, device=values.device))
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
-        """Return levels that no other computation of the same levels falls below."""
-        # Infinite levels stay as they are. Values of an ONNX graph have these operations, too.
+        """Return lower bounds of all computations of the same levels.
+
+        Parameters
+        ----------
+        levels : Tensor
+            Levels, or a value of an ONNX graph.
+        rounding : float
+            Bound on the relative difference of two computations.
+
+        Returns
+        -------
+        Tensor
+            Lower bounds, of the same shape.
+        """
+        # The clamp keeps infinite levels infinite, instead of NaN.
         return levels - rounding * levels.abs().clamp(min=1, max=MAX_FLOAT)
 
     def is_exhaustive(self, ranking: Ranking) -> bool:
-        """Return whether the largest set of a row contains every class."""
+        """Return whether the largest set of a row contains every class.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows to score.
+
+        Returns
+        -------
+        bool
+            By default, whether every class is ranked.
+        """
         return ranking.is_complete
 
     @property
     def block_elements(self) -> int:
-        """Number of scores whose levels are computed at a time on a CPU."""
+        """Number of scores in a block of rows whose levels are computed together on a CPU."""
         return RANKED_ELEMENTS
 
     def onnx_levels(self, rows: Any) -> Any:
         """Return the levels as a value of an ONNX graph.
 
-        Implement it so that models with this score can be exported. The same operations as in
-        `levels` are usually enough: ``rows.sorted_proba`` stands for ``ranking.sorted_proba()``,
-        and values are used like tensors.
+        Implement it so that models with this score can be exported. The operations are usually
+        the same as in `levels`: ``rows.sorted_proba`` takes the place of
+        ``ranking.sorted_proba()``, and values are used like tensors.
 
         Parameters
         ----------

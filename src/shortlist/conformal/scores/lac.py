@@ -45,13 +45,13 @@ class LAC(ConformityScore):
         return ranking.sorted_proba()
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
-        """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
+        """Return the levels as an object; see `ConformityScore.nested_levels`."""
         if ranking.is_complete:
             return ColumnLevels(*proba_and_sums(ranking, ranking.score_type, ranking.scale))
         return super().nested_levels(ranking, features)
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
-        """Return levels that no other computation of the same levels falls below."""
+        """Return lower bounds of the levels; see `ConformityScore.lower`."""
         return levels * (1 - rounding)
 
     def onnx_levels(self, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Scores that are functions of a row's sorted probabilities, computed without a full sort."""
+"""Scores that are functions of the sorted probabilities, computed without a full sort."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shortlist.ranking.row_hashing import row_keys
 
 @dataclass(frozen=True)
 class LabelTerms:
-    """What the score of a label can depend on.
+    """Terms that the level of a label can depend on.
 
     Attributes
     ----------
@@ -30,8 +30,10 @@ class LabelTerms:
         Random number of the row in (0, 1]; 1 if the score is not randomized.
     best : Tensor of shape (n_rows, 2)
         The two highest probabilities of the row.
-    own, before : Tensor or None
-        Mass of the label, and of all labels that are ranked before it, as exact sums.
+    own : Tensor or None
+        Probability mass of the label, as a multiple of 2^-52.
+    before : Tensor or None
+        Probability mass of all labels that are ranked before it, as an exact sum.
     """
 
     p: Tensor
@@ -51,9 +53,10 @@ class LabelTerms:
 class ProbabilityScore(ConformityScore):
     """A score that is a function of a row's sorted probabilities and of one random number.
 
-    Subclasses implement `formula`. The level of a single label then takes counts and sums of its
-    row, no sort, and sets are found by sorting only as many probabilities as are needed. Sums of
-    probabilities are exact, so levels are the same numbers on every device, and ties are ties.
+    Subclasses implement `formula`. The level of a single label is then computed from counts and
+    sums over its row, without sorting, and sets are computed by sorting only as many probabilities
+    as needed. Sums of probabilities are exact, so that levels are the same numbers on every device,
+    and equal levels stay equal.
 
     Parameters
     ----------
@@ -93,11 +96,11 @@ class ProbabilityScore(ConformityScore):
         Tensor of shape (n_rows, depth)
             Levels, non-increasing along each row.
         """
-        p = ranking.sorted_proba()  # Sorts the scores, of which the noise is then computed.
+        p = ranking.sorted_proba()  # Sorts the scores, from which the noise is computed.
         return self.sorted_levels(p, self.noise(ranking))
 
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
-        """Return the levels as an object that finds sets; see `ConformityScore.nested_levels`."""
+        """Return the levels as an object; see `ConformityScore.nested_levels`."""
         if ranking.is_complete:
             return UnsortedLevels(self, ranking)
         return super().nested_levels(ranking, features)
@@ -139,7 +142,7 @@ class ProbabilityScore(ConformityScore):
         p_label = p.gather(1, index[:, None])
         own = before = None
         if self.needs_mass:
-            # The labels before this one have its mass each, plus what exceeds it.
+            # Each label before this one has the mass of this one plus the excess over it.
             own = exact(p_label)
             above = exact(p, below=own).relu_().sum(dim=1, keepdim=True)
             before = above + own * rank[:, None]
@@ -201,5 +204,5 @@ def row_noise(ranking: Ranking, seed: int) -> Tensor:
     (tensor(True), tensor(False))
     """
     state = row_keys(ranking, seed)
-    # The upper 53 bits are mixed best.
+    # The upper 53 bits of the hash are the most random ones.
     return (((state >> 11) & ((1 << 53) - 1)).to(torch.float64) + 1) / 2.0**53

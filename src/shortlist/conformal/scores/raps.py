@@ -85,6 +85,7 @@ class RAPS(ProbabilityScore):
         Returns
         -------
         self
+            The fitted score.
         """
         penalty, k_reg = check_auto(self.penalty, "penalty"), check_auto(self.k_reg, "k_reg")
         penalties = PENALTIES if penalty is None else (check_non_negative(penalty, "penalty"),)

@@ -20,7 +20,8 @@ class SAPS(ProbabilityScore):
     """Score a label by the highest probability of its row and by its rank.
 
     The level of the first label is ``-u p_1``, that of the label of rank j
-    ``-(p_1 + (j - 2 + u) penalty)``. Other probabilities, which are often poor, are not used.
+    ``-(p_1 + (j - 2 + u) penalty)``. The other probabilities, whose estimates are often poor, are
+    not used.
 
     Parameters
     ----------
@@ -79,6 +80,7 @@ class SAPS(ProbabilityScore):
         Returns
         -------
         self
+            The fitted score.
         """
         penalty = check_auto(self.penalty, "penalty")
         if penalty is not None:

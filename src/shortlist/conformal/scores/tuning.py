@@ -16,9 +16,9 @@ from shortlist.conformal.scores.base import ConformityScore
 from shortlist.ranking import Ranking
 
 PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Penalties that are tried."""
+"""Candidate values of a penalty."""
 TUNING_ROWS = 5000
-"""Maximum number of rows on which parameters are tried."""
+"""Maximum number of rows used to choose parameters."""
 
 AnyScore = TypeVar("AnyScore", bound=ConformityScore)
 
@@ -45,7 +45,7 @@ def shortest(
     rank: Tensor,
     accuracy: float,
 ) -> AnyScore:
-    """Set the attributes of a score to those of a grid with the smallest mean size."""
+    """Set attributes of a score to the values of a grid with the smallest mean set size."""
 
     def mean_size(values: Mapping[str, object]) -> float:
         _set(score, values)
@@ -56,12 +56,13 @@ def shortest(
 
 
 def _set(score: ConformityScore, values: Mapping[str, object]) -> None:
+    """Set attributes of a score."""
     for name, value in values.items():
         setattr(score, name, value)
 
 
 def _mean_size(score: ConformityScore, ranking: Ranking, rank: Tensor, accuracy: float) -> float:
-    """Return the mean size of non-empty sets that reach an accuracy on these rows."""
+    """Return the mean size of the non-empty sets with a given accuracy on these rows."""
     levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
     sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
     nested = Levels(levels, sizes).within(ranking.lengths()).never_empty()
