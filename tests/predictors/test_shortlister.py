@@ -268,7 +268,7 @@ def test_extra_rows_shorten_the_sets_and_keep_the_guarantee() -> None:
     _, extra_y, extra_x = rows(3000, 3)
     more = {"extra_features": extra_x, "extra_y": extra_y}
     model = shortlister(effort="fast", calibration=None, allow_empty=True, learn_sizes=False)
-    plain = free(model.fit(scores, y, features=x))
+    plain = copy_of(model.fit(scores, y, features=x))
     model.fit(scores, y, features=x, **more)
     unseen, labels, features = rows(3000, 2)
     sizes = [m.frontier(unseen, labels, features).size_at(0.9) for m in (plain, model)]
@@ -281,7 +281,7 @@ def test_extra_rows_shorten_the_sets_and_keep_the_guarantee() -> None:
 @pytest.mark.parametrize("listed", [False, True])
 def test_out_of_fold_takes_the_extra_rows(listed: bool) -> None:
     scores, y, x = rows(300, 1)
-    given = lists(scores, 5) if listed else scores
+    given = to_candidates(scores, 5) if listed else scores
     _, extra_y, extra_x = rows(300, 3)
     more = {"extra_features": extra_x, "extra_y": extra_y}
     model = shortlister(effort="fast", calibration=None, rescore=True)
@@ -327,7 +327,7 @@ def test_nothing_that_learns_sees_a_calibration_row(with_extra: bool) -> None:
     model = shortlister(
         learners=[forest], max_epochs=2, rescore=True, learn_sizes=True, score_type="logits"
     )
-    first = free(model.fit(scores, y, features=x, **more))
+    first = copy_of(model.fit(scores, y, features=x, **more))
     _, held_out = model._split(400)
     assert len(held_out) == 100
     scores, y, x = scores.copy(), y.copy(), x.copy()
