@@ -17,6 +17,8 @@ def test_default_methods() -> None:
     methods = default_methods(has_features=True, seed=7)
     assert list(methods) == [
         "Shortlister",
+        "networks, retrained",
+        "logistic, retrained",
         "top-k",
         "LAC",
         "APS",
@@ -37,6 +39,12 @@ def test_default_methods() -> None:
         assert len(selectors.cost_weights) == 20  # type: ignore[arg-type]
 
 
+def test_a_retrained_classifier_needs_features_and_scores_of_all_classes() -> None:
+    for has_features, is_dense in ((False, True), (True, False)):
+        names = default_methods(has_features, is_dense=is_dense)
+        assert not any("retrained" in name for name in names)
+
+
 def test_all_default_methods_run_on_few_rows() -> None:
     comparison = sl.compare(*draw_rows(100, 1), random_state=3)
     assert list(comparison.curves) == list(default_methods(has_features=True))
@@ -53,8 +61,10 @@ def test_all_default_methods_run_on_few_rows() -> None:
 def test_the_default_adds_lac_on_rescored_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
 
-    def small_default_methods(has_features: bool, seed: int = 0) -> dict[str, sl.SetPredictor]:
-        requests.append((has_features, seed))
+    def small_default_methods(
+        has_features: bool, seed: int = 0, *, is_dense: bool
+    ) -> dict[str, sl.SetPredictor]:
+        requests.append((has_features, seed, is_dense))
         return two_methods()
 
     monkeypatch.setattr("shortlist.comparison.methods.default_methods", small_default_methods)
@@ -62,7 +72,7 @@ def test_the_default_adds_lac_on_rescored_probabilities(monkeypatch: pytest.Monk
     assert list(comparison.curves) == ["Shortlister", "RAPS", "LAC, re-scored"]
     comparison = sl.compare(*draw_rows(450, 1)[:2])
     assert list(comparison.curves) == ["Shortlister", "RAPS"]
-    assert requests == [(True, 4), (False, 0)]
+    assert requests == [(True, 4, True), (False, 0, True)]
 
 
 def test_stages_add_ablations_and_rescored_methods(compared: ComparedMethods) -> None:

@@ -65,9 +65,9 @@ def compare(
     accuracies : sequence of float, default=(0.9, 0.95, 0.98, 0.99)
         Accuracies to measure at.
     methods : mapping of str to SetPredictor, optional
-        Methods by name. By default: the Shortlister, fixed top-k, LAC, APS, RAPS, SAPS, the
-        plug-in rule with logarithmic cost, the paper's path of selectors, and LAC on re-scored
-        probabilities.
+        Methods by name. By default: the Shortlister, networks and logistic regression retrained
+        on the features (if there are any), fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule
+        with logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
     calibration : float or None, default=0.25
         Fraction of the rows to calibrate with. All methods use the same calibration rows. With
         None, all rows are used to fit, no accuracy is guaranteed, and only sizes at equal accuracy

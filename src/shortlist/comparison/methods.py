@@ -18,7 +18,9 @@ from shortlist.predictors import (
 from shortlist.predictors.split_conformal import SplitConformal
 
 
-def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor]:
+def default_methods(
+    has_features: bool, seed: int = 0, *, is_dense: bool = True
+) -> dict[str, SetPredictor]:
     """Return the methods that `compare` measures by default.
 
     Parameters
@@ -27,6 +29,8 @@ def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor
         Whether the rows have features.
     seed : int, default=0
         Random state of every method.
+    is_dense : bool, default=True
+        Whether every class has a score, rather than a few candidates.
 
     Returns
     -------
@@ -39,7 +43,7 @@ def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor
     }
     return {
         "Shortlister": Shortlister(random_state=seed),
-        **(retrained if has_features else {}),
+        **(retrained if has_features and is_dense else {}),
         "top-k": SplitConformal("topk", random_state=seed),
         "LAC": SplitConformal("lac", random_state=seed),
         "APS": SplitConformal("aps", randomized=True, random_state=seed),
@@ -57,6 +61,7 @@ def default_methods(has_features: bool, seed: int = 0) -> dict[str, SetPredictor
 def choose_methods(
     methods: Mapping[str, SetPredictor] | None,
     has_features: bool,
+    is_dense: bool,
     stages: bool,
     max_epochs: int | None,
     seed: int,
@@ -64,7 +69,7 @@ def choose_methods(
     """Return the methods to measure, by name: the given or default ones, and their ablations."""
     if methods is not None:
         _check_methods(methods)
-    chosen = default_methods(has_features, seed) if methods is None else dict(methods)
+    chosen = default_methods(has_features, seed, is_dense=is_dense) if methods is None else dict(methods)
     if max_epochs is not None:
         epochs = check_count(max_epochs, "max_epochs")
         chosen = {name: _limit_epochs(method, epochs) for name, method in chosen.items()}

@@ -106,7 +106,9 @@ def plan_comparison(
     seed = resolve_seed(random_state)
     known, test_rows, test_index = split_test_rows(scores, y, features, classes, test, seed)
     fraction = None if calibration is None else check_probability(calibration, "calibration")
-    chosen = choose_methods(methods, features is not None, stages, max_epochs, seed)
+    chosen = choose_methods(
+        methods, features is not None, known.ranking.is_dense, stages, max_epochs, seed
+    )
     train_index, calibration_index = hold_out(len(known.ranking), fraction, seed)
     warn_about_known_test_rows(known, test_rows)
     comparison = Comparison(

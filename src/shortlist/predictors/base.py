@@ -291,6 +291,10 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
                 results.append(None if sets is None else _outcomes_of_sets(sets, y))
         return results
 
+    def forget_rows(self) -> None:
+        """Remove what the model keeps only to score the rows of `fit` once more."""
+        return
+
     # Description of the method
 
     @property

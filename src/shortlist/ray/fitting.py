@@ -189,10 +189,7 @@ class FitTask:
             assert rows.y is not None
             names = _column_names(self.classes)
             self.model.fit(ranking, rows.y, rows.features, classes=names)
-        rescorer = getattr(self.model, "_rescorer", None)
-        if rescorer is not None:  # The folds of this worker's rows are of no use to the caller.
-            rescorer.folds = rescorer.folds[:0].clone()
-            rescorer.index = rescorer.index[:0].clone()
+        self.model.forget_rows()
         return self.model
 
     def _read_rows_or_raise_in_all(self, group: SingleProcess) -> Rows:

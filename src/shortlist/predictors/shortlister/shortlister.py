@@ -26,15 +26,15 @@ class Shortlister(ConformalPredictor):
     """Predict the smallest sets of a guaranteed accuracy, learned from scores and features.
 
     Two stages learn from rows that the classifier was not trained on. The first re-scores the
-    labels from the features. Several models estimate the class probabilities: the given scores,
-    logistic regression, networks with and without the given scores, similar rows (the features of
-    up to 50,000 rows are kept for this), and classifiers of your own. Their estimates are pooled
-    with exponents that fit rows out of fold, and those that do not help are dropped. The second
-    stage estimates the distribution of the true label's rank in each row, and from it the
-    probability of a miss for every set size. For any value lambda of `cost_weight`, the set of a
-    row is the one with the smallest ``P(miss) + lambda * cost(size)``. Sets are nested in lambda,
-    and calibration on rows held out from both stages chooses lambda so that the accuracy is
-    guaranteed.
+    labels from the features. Several opinions estimate the class probabilities: the given scores,
+    scaled for each class; logistic regression; networks with and without the given scores; the
+    labels of similar rows (the features of up to 50,000 rows are kept for this); and classifiers
+    of the user. They are pooled with weights that are learned out of fold, and those that do not
+    help are dropped. The second stage estimates the distribution of the true label's rank in each
+    row, and from it the probability of a miss for every set size. For any value lambda of
+    `cost_weight`, the set of a row is the one with the smallest ``P(miss) + lambda * cost(size)``.
+    Sets are nested in lambda, and calibration on rows held out from both stages chooses lambda so
+    that the accuracy is guaranteed.
 
     A stage is kept only if it helps on rows that it did not learn from. With few rows, no features
     or no signal, neither stage is kept, and the sets come from the classifier's own probabilities,
@@ -342,6 +342,13 @@ class Shortlister(ConformalPredictor):
             return normalize(self.score_.rerank_out_of_fold(ranking, x))
         encoded = self._encode_extra(extra, ranking, x.shape[1])
         return normalize(self.score_.rerank_out_of_fold(ranking, x, encoded))
+
+    def forget_rows(self) -> None:
+        """Remove what the model keeps only to score the rows of `fit` once more."""
+        rescorer = self.score_.rescorer_
+        if rescorer is not None:
+            rescorer.folds = rescorer.folds[:0].clone()
+            rescorer.index = rescorer.index[:0].clone()
 
     def accepted_rows(self) -> AcceptedRows:
         """Return which rows the model accepts: rows like those of `fit`."""
