@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from shortlist._utils import out_of_core
 from shortlist._utils.out_of_core import (
     LazyMatrix,
     TableBuilder,
+    as_lazy,
     copy_rows,
     gather_columns,
     hstack,
@@ -26,6 +28,7 @@ from shortlist._utils.out_of_core import (
     shuffled_windows,
     take_rows,
     to_device,
+    vstack,
 )
 
 
@@ -89,6 +92,29 @@ def test_large_tables_equal_small_ones(temporary_files: Path) -> None:
         gather_columns(stacked, columns), materialize(stacked).gather(1, columns[:, None])[:, 0]
     )
     assert list(temporary_files.iterdir()) == []  # The file of the table has no name.
+
+
+def test_large_tables_are_stacked_like_small_ones(temporary_files: Path) -> None:
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    z = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double()
+    for first, second in itertools.product((x, as_lazy(x)), (z, as_lazy(z))):
+        stacked = vstack(first, second)
+        assert isinstance(stacked, LazyMatrix)
+        assert (stacked.shape, stacked.dtype) == ((70, 3), torch.float64)
+        whole = torch.cat([x.double(), z])
+        assert torch.equal(materialize(stacked), whole)
+        for rows in (
+            slice(45, 60),
+            torch.tensor([69, 0, 50, 49]),
+            torch.tensor([[3, 55], [49, 50]]),
+        ):
+            assert torch.equal(stacked[rows], whole[rows])
+
+
+def test_small_tables_are_stacked_in_memory() -> None:
+    x, z = torch.eye(3), torch.ones(2, 3, dtype=torch.float16)
+    assert torch.equal(vstack(x, z), torch.cat([x, z.float()]))
+    assert torch.equal(vstack(as_lazy(x), z), torch.cat([x, z.float()]))
 
 
 def test_a_full_disk_raises_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:

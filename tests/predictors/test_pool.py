@@ -138,6 +138,19 @@ def test_shares_are_aligned_with_the_columns_of_candidates() -> None:
     assert padding_mask(None, 9) is None
 
 
+def test_a_small_mass_of_all_others_is_precise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 8 * torch.randn(200, 9, generator=generator)
+    every = torch.log_softmax(logits.double(), dim=1)
+    labels = every.sort(dim=1, descending=True).indices[:, :4]
+    columns = torch.cat([labels, torch.full((200, 1), 9)], dim=1)
+    aligned = align_columns(every.float(), columns)
+    others = every.scatter(1, labels, -torch.inf).logsumexp(dim=1)
+    assert float(others.min()) < -20
+    expected = others.clamp(min=math.log(MIN_SHARE))
+    torch.testing.assert_close(aligned[:, -1].double(), expected, rtol=0, atol=1e-5)
+
+
 def test_candidates_of_all_classes_are_pooled_like_dense_rows() -> None:
     every, log_q = independent_estimates(40, 6)
     labels = every.sort(dim=1, descending=True).indices

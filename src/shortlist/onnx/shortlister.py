@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -99,13 +100,13 @@ def _networks(
             columns = listed.pad(0, 1, n_classes)
         return [mean_log_proba(residual(network, features, prior, columns), members)]
     logits = stack(network.stack, standardized(network.standardize, features))
-    return [_align_columns(mean_log_proba(logits, members), labels)]
+    return [_align_columns(mean_log_proba(logits, members), labels, n_classes)]
 
 
 def _neighbours(
     opinion: Neighbours, prior: Value, features: Value, labels: Value | None, n_classes: int
 ) -> list[Value]:
-    return [_align_columns(table, labels) for table in _log_shares(opinion, features)]
+    return [_align_columns(table, labels, n_classes) for table in _log_shares(opinion, features)]
 
 
 OPINIONS: dict[type[Opinion], Callable[..., list[Value]]] = {
@@ -117,14 +118,19 @@ OPINIONS: dict[type[Opinion], Callable[..., list[Value]]] = {
 """Functions that write the tables of an opinion, by its type."""
 
 
-def _align_columns(log_p: Value, labels: Value | None) -> Value:
+def _align_columns(log_p: Value, labels: Value | None, n_classes: int) -> Value:
     """Return the log-probabilities of all classes in the columns of candidates."""
     if labels is None:
         return log_p
     graph = log_p.graph
     listed = log_p.take_along(labels.clamp(0))
-    mass = graph.where(labels >= 0, listed.exp(), 0.0).sum()
-    return graph.concat([listed, (1.0 - mass).clamp(MIN_SHARE).log()])
+    # Padding refers to an additional class.
+    columns = graph.where(labels >= 0, labels, np.int64(n_classes))
+    nothing = graph.where(labels >= 0, np.float32(-np.inf), np.float32(-np.inf))
+    every = log_p.pad(0, 1, -np.inf)
+    others = graph.op("ScatterElements", every, columns, nothing, axis=1)
+    mass = graph.logsumexp(others, may_be_empty=True).clamp(math.log(MIN_SHARE))
+    return graph.concat([listed, mass])
 
 
 def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -258,10 +259,12 @@ def align_columns(log_p: Tensor, columns: Tensor | None) -> Tensor:
     """
     if columns is None:
         return log_p
-    is_listed = columns[:, :-1] < log_p.shape[1]
     listed = log_p.gather(1, columns[:, :-1].clamp(max=log_p.shape[1] - 1))
-    mass = torch.where(is_listed, listed.exp(), 0).sum(dim=1, keepdim=True)
-    return torch.cat([listed, (1 - mass).clamp(min=MIN_SHARE).log()], dim=1)
+    # The mass of the other classes is summed, because 1 minus the listed mass is not precise. The
+    # columns of padding, and the last one, refer to an additional class.
+    others = nn.functional.pad(log_p, (0, 1)).scatter(1, columns, -torch.inf)
+    mass = others.logsumexp(dim=1, keepdim=True).clamp(min=math.log(MIN_SHARE))
+    return torch.cat([listed, mass], dim=1)
 
 
 def padding_mask(columns: Tensor | None, n_classes: int) -> Tensor | None:
