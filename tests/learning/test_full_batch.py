@@ -77,7 +77,8 @@ def test_blocks_and_lazy_matrices_give_the_same(monkeypatch: pytest.MonkeyPatch)
 
 def test_of_many_rows_a_part_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, folds = rows(1200)
-    monkeypatch.setattr(full_batch, "MAX_VALUES", 1200 * 5 // 4)
+    parameters = sum(p.numel() for p in fitted(x, y, folds, 1).parameters())
+    monkeypatch.setattr(full_batch, "MAX_PRODUCTS", 1200 * parameters // 4)
     part = fitted(x, y, folds)
     monkeypatch.undo()
     alone = fitted(x[::4], y[::4], folds[::4])

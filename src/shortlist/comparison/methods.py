@@ -69,7 +69,9 @@ def choose_methods(
     """Return the methods to measure, by name: the given or default ones, and their ablations."""
     if methods is not None:
         _check_methods(methods)
-    chosen = default_methods(has_features, seed, is_dense=is_dense) if methods is None else dict(methods)
+    chosen = (
+        default_methods(has_features, seed, is_dense=is_dense) if methods is None else dict(methods)
+    )
     if max_epochs is not None:
         epochs = check_count(max_epochs, "max_epochs")
         chosen = {name: _limit_epochs(method, epochs) for name, method in chosen.items()}

@@ -17,9 +17,11 @@ from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix
 from shortlist.learning.process_group import current_group
 
-MAX_VALUES = 1 << 30
-"""Maximum number of inputs and outputs in one step. If there are more rows, every second (third,
-...) row is used."""
+MAX_PRODUCTS = 1 << 35
+"""Maximum number of products (rows times parameters) in one step. If there are more, every second
+(third, ...) row is used."""
+GPU_FACTOR = 64
+"""How many times more products a step may have on a GPU."""
 HISTORY_SIZE = 10
 """Number of steps from which L-BFGS estimates the curvature."""
 MAX_TRIALS = 20
@@ -75,7 +77,9 @@ def fit_members(
     """
     group, parameters = current_group(), list(network.parameters())
     width = max(inputs[0].shape[1], *(parameter.shape[-1] for parameter in parameters))
-    stride = math.ceil(group.sum(len(target)) * width / MAX_VALUES)
+    n_parameters = sum(parameter.numel() for parameter in parameters)
+    limit = MAX_PRODUCTS * (GPU_FACTOR if target.is_cuda else 1)
+    stride = math.ceil(group.sum(len(target)) * n_parameters / limit)
     rows = torch.arange(0, len(target), stride, device=target.device)
     member = torch.arange(members, device=target.device)[:, None]
     counts = group.sum((folds[rows] != member).sum(dim=1))
