@@ -14,9 +14,10 @@ from sklearn.base import clone
 
 import shortlist as sl
 from shortlist._utils.ordering import labels_at_least, sort_labels, sort_values
+from shortlist.conformal import SCORES
 from shortlist.conformal.levels import Levels, UnsortedLevels
 from shortlist.conformal.levels import unsorted_levels as _unsorted
-from shortlist.conformal.scores.probability import exact
+from shortlist.conformal.scores.probability import ProbabilityScore, exact
 from shortlist.predictors import conformal as _conformal
 from shortlist.ranking import Ranking
 
@@ -122,7 +123,8 @@ def test_labels_above_a_threshold_are_in_the_order_of_the_ranking(rows, n, dtype
 
 
 @given(
-    st.sampled_from([name for name in NAMES if name != "lac"]), st.booleans(),
+    st.sampled_from([name for name in NAMES if issubclass(SCORES[name], ProbabilityScore)]),
+    st.booleans(),
     st.sampled_from(["proba", "logits"]), st.sampled_from([1.0, 0.7]),
     st.sampled_from([np.float16, np.float32, np.float64]), st.booleans(),
     st.integers(2, 40), st.integers(0, 1000),

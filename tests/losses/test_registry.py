@@ -179,6 +179,12 @@ def test_theorems_use_the_facts_that_the_record_has() -> None:
     assert theory.rate("quartic", n=9, k=4) == (pytest.approx(math.sqrt(2)), 0.25)
 
 
+def test_a_psi_that_cancels_is_not_inverted() -> None:
+    register_loss(dataclasses.replace(FOCAL, name="cancels", psi=lambda t, n: math.cosh(t) - 1))
+    with pytest.raises(ValueError, match=r"psi\(1e-09, 5\) = 0 is not precise.*math.expm1"):
+        theory.psi_inverse("cancels", 0.1, n=5)
+
+
 def test_its_bounds_are_among_the_statements_that_verify_tests() -> None:
     log = get_loss("log")
     register_loss(dataclasses.replace(log, name="my_log", label="my log"))

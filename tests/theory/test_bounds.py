@@ -407,9 +407,9 @@ def test_the_largest_value_is_attained(loss, n) -> None:
 
 @pytest.mark.parametrize("loss", losses_with("largest_value"))
 def test_the_largest_value_is_attained_for_two_labels(loss) -> None:
-    scores = torch.tensor([[-9.0, 9.0]], dtype=torch.float64)
+    scores = torch.tensor([[-30.0, 30.0]], dtype=torch.float64)
     value = from_name(loss, cost_sensitive=False)(scores, torch.tensor([0])).item()
-    assert loss_bound(loss, n=2, largest=9.0) == pytest.approx(value, rel=1e-4)
+    assert loss_bound(loss, n=2, largest=30.0) == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["log", "exp"])

@@ -350,7 +350,9 @@ def test_the_same_seed_gives_the_same_report(monkeypatch) -> None:
     assert one == again
     assert str(one) == str(again)
     assert one != other
-    assert [row.verdict for row in one.rows] == [row.verdict for row in other.rows]
+    # Another seed finds other cases, which can be tight or loose, but they hold or fail alike.
+    outcomes = [[row.verdict.split(",")[0] for row in report.rows] for report in (one, other)]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_tightened_report_has_no_lemmas(monkeypatch) -> None:

@@ -19,8 +19,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # Paragraphs fill the width.
     pretty_exceptions_enable=False,
     help="Predict small sets of labels that contain the true label as often as you ask, from the "
-    "scores of any classifier. The command demo needs no data. To use your own, compare methods "
-    "with compare, fit one with fit, and write prediction sets with predict.",
+    "scores of any classifier. The command demo needs no data. For your own data, compare methods "
+    "with the command compare, fit a model with fit, and write prediction sets with predict.",
 )
 MAX_MESSAGE_LENGTH = 900
 """Longer messages are truncated, because they can contain text from a file."""

@@ -74,10 +74,13 @@ def compare(
         ),
     ],
     test: Annotated[
-        str, typer.Option(help="Share of DATA to use as test rows, or another file.")
+        str, typer.Option(help="Share of DATA to use as test rows, or another file with test rows.")
     ] = "0.3",
     accuracies: Annotated[
-        str, typer.Option(help="Accuracies to compare at, separated by commas.")
+        str,
+        typer.Option(
+            help="Accuracies (coverages) at which set sizes are compared, separated by commas."
+        ),
     ] = "0.9,0.95,0.98,0.99",
     report: Annotated[Path | None, typer.Option(help="File for an HTML report (.html).")] = None,
     output: Annotated[

@@ -45,18 +45,24 @@ def export(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File for the graph (.onnx).", show_default=False)
     ],
-    accuracy: Annotated[float | None, typer.Option(help="Accuracy to guarantee.")] = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
+    ] = None,
     mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; no guarantee.")
+        float | None,
+        typer.Option(
+            help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
+        ),
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a model as an ONNX graph from scores (and features) to labels and set sizes.
 
-    Fix the operating point with one of --accuracy, --mean-size and --cost-weight. By default it
-    is an input of the graph.
+    Fix the operating point with one of --accuracy, --mean-size and --cost-weight. By default,
+    the operating point is an input of the graph.
     """
     with errors_in_one_line():
         from shortlist.io.models import load

@@ -62,13 +62,14 @@ def fit(
         str, typer.Option(help="Method: " + ", ".join(METHODS) + ".")
     ] = "shortlister",
     accuracy: Annotated[
-        float, typer.Option(help="Accuracy that predict guarantees by default.")
+        float,
+        typer.Option(help="Accuracy (coverage) that shortlist predict guarantees by default."),
     ] = 0.95,
     calibration: Annotated[
         float | None,
         typer.Option(
-            help="Share of the rows to hold out for calibration; 0 for none. Default: that of the "
-            "method."
+            help="Share of the rows to hold out for calibration; 0 for none. By default, it "
+            "depends on the method."
         ),
     ] = None,
     score_type: Annotated[
@@ -162,8 +163,8 @@ def calibrate(
     """Replace the calibration rows of a model, on which its guarantee is based.
 
     Use it when the data have changed, or after fit with --calibration 0. DATA needs labels y, and
-    neither the classifier nor the model may have been trained on its rows. Of a feature file, the
-    split `select` is used.
+    neither the classifier nor the model may have been trained on its rows. If DATA is a
+    feature file, its split `select` is used.
     """
     begun = time.monotonic()
     with errors_in_one_line():

@@ -26,7 +26,8 @@ CLUSTER = "On a cluster"
 BadRows = Annotated[
     str | None,
     typer.Option(
-        help="How to treat rows with missing values or unknown labels: raise (default) or skip.",
+        help="What to do with rows that have missing values or unknown labels: raise (default) or "
+        "skip.",
         rich_help_panel=CLUSTER,
     ),
 ]

@@ -39,7 +39,10 @@ def predict(
             show_default=False,
         ),
     ],
-    accuracy: Annotated[float | None, typer.Option(help="Accuracy to guarantee.")] = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
+    ] = None,
     delta: Annotated[
         float | None,
         typer.Option(
@@ -48,16 +51,19 @@ def predict(
     ] = None,
     mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[
-        float | None, typer.Option(help="The paper's lambda; no guarantee.")
+        float | None,
+        typer.Option(
+            help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
+        ),
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help='"class" to guarantee the accuracy for each class.')
+        str | None, typer.Option(help='With "class", the accuracy is guaranteed for each class.')
     ] = None,
     on_unreachable: Annotated[
         str | None,
         typer.Option(
-            help='"all" to predict all labels if there are too few calibration rows, instead of an '
-            "error."
+            help='With "all", predict all labels if there are too few calibration rows, instead of '
+            "raising an error."
         ),
     ] = None,
     ray: Ray = None,
@@ -72,7 +78,7 @@ def predict(
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of DATA to copy to the output. Can be given more than once.",
+            help="Name of a column of DATA to copy to the output. Can be given more than once.",
             rich_help_panel=CLUSTER,
         ),
     ] = None,
@@ -82,9 +88,9 @@ def predict(
 ) -> None:
     """Write the prediction set of each row.
 
-    Choose the operating point with one of --accuracy, --mean-size and --cost-weight. By default
-    the accuracy of fit is guaranteed. If DATA has labels y, the accuracy of the sets is printed.
-    Of a feature file, the split `test` is used.
+    Choose the operating point with one of --accuracy, --mean-size and --cost-weight. By default,
+    the accuracy that was given to `shortlist fit` is guaranteed. If DATA has labels y, the measured
+    accuracy of the sets is printed. If DATA is a feature file, its split `test` is used.
     """
     begun = time.monotonic()
     with errors_in_one_line():

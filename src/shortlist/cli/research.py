@@ -20,7 +20,8 @@ def theory(
 ) -> None:
     """Test every theorem of the paper numerically; print verdicts and counter-examples.
 
-    Takes about a minute with --depth 1.
+    The paper is Cardinality-Aware Set Prediction and Top-k Classification (Cortes and others,
+    NeurIPS 2024). The tests take about a minute with --depth 1.
     """
     from shortlist.theory import verify
 
@@ -48,7 +49,7 @@ def paper(
         ),
     ] = Path("."),
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for figures, tables and the report.")
+        Path, typer.Option("--output", "-o", help="Folder for figures, tables and the report page.")
     ] = Path("shortlist-paper"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Use one seed and few rows, which takes a few minutes.")
@@ -57,17 +58,19 @@ def paper(
         int | None, typer.Option(help="Number of seeds; default: 3, or 1 with --quick.", min=1)
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Number of processes; default: one for each core.", min=1)
+        int | None,
+        typer.Option(help="Number of processes; default: one for each core, at most 8.", min=1),
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="File for the report; default: paper.md in the output folder."),
+        typer.Option(help="File for the report page; default: paper.md in the output folder."),
     ] = None,
 ) -> None:
     """Compute and plot the paper's figures from feature files, and check its claims.
 
-    The figures also contain LAC and the Shortlister. After an interruption, the same command
-    resumes the work. A complete run takes half an hour on two cores.
+    The paper is Cardinality-Aware Set Prediction and Top-k Classification (Cortes and others,
+    NeurIPS 2024). The figures also contain LAC and the Shortlister. After an interruption, the same
+    command resumes the work. A complete run takes half an hour on two cores.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -109,7 +112,9 @@ def features(
     ],
     layer: Annotated[
         str | None,
-        typer.Option(help="Layer whose output is used, such as layer4.1; default: the last layer."),
+        typer.Option(
+            help="Layer whose output is used, such as layer4.1; default: the output of the network."
+        ),
     ] = None,
     image_format: Annotated[
         str,
@@ -119,21 +124,24 @@ def features(
         Path | None, typer.Option(help="State dict of the network (.safetensors or .pt).")
     ] = None,
     select_share: Annotated[
-        float, typer.Option(help="Share of the training images to put in the split select.")
+        float,
+        typer.Option(
+            help="Share of the training images for the split select; the others are for fit."
+        ),
     ] = 0.4,
     size: Annotated[
         int | None,
         typer.Option(
-            help="Resize the shorter side to SIZE pixels and crop the centre square.", min=1
+            help="Resize the shorter side to SIZE pixels and crop the center square.", min=1
         ),
     ] = None,
     mean: Annotated[
         tuple[float, float, float] | None,
-        typer.Option(help="Mean of each channel, which is subtracted."),
+        typer.Option(help="Mean of each channel, to subtract from the image."),
     ] = None,
     std: Annotated[
         tuple[float, float, float] | None,
-        typer.Option(help="Standard deviation of each channel, by which it is divided."),
+        typer.Option(help="Standard deviation of each channel, to divide the image by."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Number of images in a batch.", min=1)] = 256,
     device: Annotated[

@@ -171,7 +171,10 @@ class Conformal(LevelFamily):
                 for rows in ranking.blocks()
             ]
         )
-        rising = np.sort(own.to(torch.float64).cpu().numpy())
+        # Another batch, type or device may compute lower levels of the same rows.
+        score = self.make_score()
+        lowest = score.lower(own.to(torch.float64), max(score.rounding, ranking.rounding))
+        rising = np.sort(lowest.cpu().numpy())
         return [threshold(rising, level) for level in self.levels]
 
     def __len__(self) -> int:

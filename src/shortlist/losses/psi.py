@@ -51,6 +51,12 @@ def _numerical_inverse(psi: Psi, regret: float, n: int) -> float:
     if regret == 0:
         return 0.0
     psi_small = psi(_SMALL, n)
+    if psi_small <= 0 or (regret < psi_small and not 0 < psi(_SMALL / 10, n) < psi_small):
+        raise ValueError(
+            f"psi({_SMALL:g}, {n}) = {psi_small:g} is not precise, so that psi cannot be inverted "
+            "numerically; compute psi without cancellation (for example with math.expm1), or give "
+            "psi_inverse"
+        )
     if regret < psi_small:
         power = round(math.log10(psi_small / psi(_SMALL / 10, n)), 6)
         return float(_SMALL * (regret / psi_small) ** (1 / power))

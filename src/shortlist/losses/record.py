@@ -293,7 +293,7 @@ class SurrogateLoss:
     Examples
     --------
     >>> SurrogateLoss(name="focal", family="comp_sum", bounded_gradient=True,
-    ...               phi=lambda t: (1 - torch.exp(-t)) ** 2 * t).psi(0.5, 10)
+    ...               phi=lambda t: torch.expm1(-t) ** 2 * t).psi(0.5, 10)
     Traceback (most recent call last):
     shortlist.losses.record.UnknownFactError: 'psi' of the loss 'focal' is not known; give it in \
 the record: SurrogateLoss(name='focal', psi=...)

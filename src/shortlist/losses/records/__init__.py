@@ -1,4 +1,4 @@
-"""The eight surrogate losses of the paper, one file each."""
+"""Surrogate losses, one file each. The first eight are those of the paper."""
 
 from __future__ import annotations
 
