@@ -51,6 +51,9 @@ FIT = """
 from shortlist.predictors.shortlister.opinions import neighbours
 assert neighbours.MAX_ROWS > 1000
 neighbours.MAX_ROWS = 1000  # More neighbours take time, but hardly more memory.
+from shortlist.learning import full_batch
+assert full_batch.MAX_PRODUCTS > 1 << 29
+full_batch.MAX_PRODUCTS = 1 << 29  # So do more rows of a logistic regression.
 x = np.load(f"{folder}/features.npy", mmap_mode="r")
 models = {
     "Shortlister": sl.Shortlister(

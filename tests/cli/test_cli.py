@@ -104,8 +104,9 @@ def test_demo_prints_two_tables_and_plots_the_curves(tmp_path: Path) -> None:
         assert table["LAC"][1] < table["top-k"][1]
     table = parse_table(digits)
     for column in (1, 2):  # The accuracies 0.95 and 0.98.
-        others = [table[name][column] for name in METHODS[1:]]
-        assert table["Shortlister"][column] < min(others)
+        assert table["Shortlister"][column] <= min(table[name][column] for name in METHODS[1:])
+        given = [table[name][column] for name in METHODS[1:] if "retrained" not in name]
+        assert table["Shortlister"][column] < min(given)
 
 
 def test_a_shell_completes_commands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import pickle
 from pathlib import Path
 
@@ -241,9 +242,10 @@ class Mine(ClassifierMixin, BaseEstimator):
 def test_types_of_the_user_must_be_trusted(tmp_path):
     clf = sl.ShortlistClassifier(Mine(), method=sl.SplitConformal("lac")).fit(FIT.x, FIT.y)
     clf.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match=r"trusted=\['test_saving.Mine'\]"):
+    name = f"{Mine.__module__}.Mine"
+    with pytest.raises(ModelFileError, match=re.escape(f"trusted=['{name}']")):
         sl.load(tmp_path / "model")
-    again = sl.load(tmp_path / "model", trusted=["test_saving.Mine"])
+    again = sl.load(tmp_path / "model", trusted=[name])
     assert again.predict_set(NEW_X).labels() == clf.predict_set(NEW_X).labels()
 
 
