@@ -432,3 +432,15 @@ def test_a_single_row() -> None:
     for label in range(4):
         kept, pool = select((tables, None), torch.tensor([label]))
         assert_usable(kept, pool, (tables, None))
+
+
+def test_rounding_errors_grow_with_the_exponents() -> None:
+    """Flat tables get large exponents, which multiply the errors of two computations."""
+    generator = torch.Generator().manual_seed(0)
+    error = 2.0**-10
+    for exponents in ([0.5, 0.2], [4.0, 0.0], [20.0, 30.0]):
+        pool = Pool(exponents)
+        tables = [torch.log_softmax(torch.randn(200, 6, generator=generator), 1) for _ in "ab"]
+        signs = [2.0 * torch.randint(2, (200, 6), generator=generator) - 1 for _ in "ab"]
+        moved = [t + error / 2 * sign for t, sign in zip(tables, signs, strict=True)]
+        assert float((pool(moved) - pool(tables)).abs().max()) <= error * pool.amplification * 1.01

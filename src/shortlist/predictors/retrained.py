@@ -50,7 +50,6 @@ class RetrainedScore(LAC):
     """
 
     name = "retrained"
-    rounding = ROUNDING
     network_: Ensemble
     scale_: float
 
@@ -74,6 +73,11 @@ class RetrainedScore(LAC):
         self.device = device
         self.progress = progress
         self.random_state = random_state
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """Bound on the relative difference between two computations of a level."""
+        return min(1.0, ROUNDING * max(1.0, self.scale_))
 
     def check_parameters(self) -> None:
         """Raise if a parameter has an invalid value."""
@@ -233,7 +237,7 @@ class RetrainedScore(LAC):
         x = as_features(features, columns=self.n_features_).to(torch.float32).contiguous()
         log_p = self._log_proba(x.to(self.network_.standardize.mean.device))
         reranked = ranking.derive(dense=log_p.to(ranking.device), score_type="log_proba")
-        reranked.rounding = ROUNDING
+        reranked.rounding = self.rounding
         return reranked
 
 

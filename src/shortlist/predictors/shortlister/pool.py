@@ -40,6 +40,11 @@ class Pool:
     def __init__(self, exponents: Sequence[float]) -> None:
         self.exponents = list(exponents)
 
+    @property
+    def amplification(self) -> float:
+        """By how much rounding errors of the tables grow in the pool, at least 1."""
+        return max(1.0, sum(self.exponents))
+
     def __call__(self, tables: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
         """Return the pooled log-probabilities.
 

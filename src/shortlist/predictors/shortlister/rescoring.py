@@ -174,6 +174,11 @@ class Rescorer:
             opinion.refit(rows)
         return model, out_of_fold, history
 
+    @property
+    def rounding(self) -> float:
+        """Bound on the difference between two computations of a pooled log-probability."""
+        return min(1.0, ROUNDING * self.pool.amplification)
+
     @classmethod
     def _fit_pool(cls, opinions: list[Opinion], rows: FoldedRows) -> tuple[Rescorer, Ranking]:
         """Fit the pool to rows out of fold, and return these rows re-scored."""
@@ -205,7 +210,7 @@ class Rescorer:
             del tables  # They would take memory during the pass over all rows.
             return model, model._out_of_fold_by_blocks(rows, n_columns)
         kept_tables = [tables[i] for opinion in kept for i in groups[opinion]]
-        return model, _reranked(ranking, pool(kept_tables, padding))
+        return model, _reranked(ranking, pool(kept_tables, padding), model.rounding)
 
     def _out_of_fold_by_blocks(self, rows: FoldedRows, n_columns: int) -> Ranking:
         """Return the rows re-scored out of fold, in a file if they are large."""
@@ -216,7 +221,7 @@ class Rescorer:
             log_p[n_written : n_written + len(pooled)] = pooled.to(log_p.device)
             n_written += len(pooled)
         place = torch.argsort(torch.argsort(rows.folds, stable=True)).to(log_p.device)
-        return _reranked(rows.ranking, log_p, place)
+        return _reranked(rows.ranking, log_p, self.rounding, place)
 
     @torch.no_grad()
     def __call__(self, ranking: Ranking, features: Tensor) -> Ranking:
@@ -242,7 +247,7 @@ class Rescorer:
             )
             for block in blocks
         ]
-        return _reranked(ranking, torch.cat(parts))
+        return _reranked(ranking, torch.cat(parts), self.rounding)
 
     def out_of_fold(
         self,
@@ -295,7 +300,7 @@ class Rescorer:
             extra_index=None if extra is None else extra[1].to(device),
         )
         tables, padding = _out_of_fold_tables(self.opinions, rows)
-        return _reranked(ranking, self.pool(tables, padding))
+        return _reranked(ranking, self.pool(tables, padding), self.rounding)
 
 
 def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict[str, History]]:
@@ -368,7 +373,9 @@ def _out_of_fold_tables(
     return (results[:-1], results[-1]) if has_padding else (results, None)
 
 
-def _reranked(ranking: Ranking, log_p: Tensor, place: Tensor | None = None) -> Ranking:
+def _reranked(
+    ranking: Ranking, log_p: Tensor, rounding: float, place: Tensor | None = None
+) -> Ranking:
     """Return the ranking by new log-probabilities; `place` is the row of `log_p` for each row."""
     log_p = log_p.to(ranking.device)
     if ranking.is_dense:
@@ -382,5 +389,5 @@ def _reranked(ranking: Ranking, log_p: Tensor, place: Tensor | None = None) -> R
         labels = labels.gather(1, order)
         top = (labels, torch.where(labels >= 0, scores, 0))
         reranked = ranking.derive(top=top, score_type="log_proba")
-    reranked.rounding = ROUNDING
+    reranked.rounding = rounding
     return reranked

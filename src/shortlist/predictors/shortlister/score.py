@@ -269,6 +269,8 @@ class ShortlisterScore(ConformityScore):
     @property
     def rounding(self) -> float:  # type: ignore[override]
         """Bound on the relative difference between two computations of a level."""
+        if self.rescorer_ is not None:
+            return self.rescorer_.rounding
         return ROUNDING if self.is_learned else ConformityScore.rounding
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
