@@ -14,6 +14,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from shortlist.learning import logistic as _logistic
+from shortlist.learning.logistic import out_of_fold_loss
 from shortlist.learning.networks import Standardize
 from shortlist.learning.settings import TrainingSettings
 from shortlist.predictors.shortlister import pool as _pool
@@ -32,7 +34,6 @@ from shortlist.predictors.shortlister.opinions import (
 )
 from shortlist.predictors.shortlister.opinions import given as _given
 from shortlist.predictors.shortlister.opinions import neighbours as _neighbours
-from shortlist.predictors.shortlister.opinions import networks as _networks
 from shortlist.predictors.shortlister.pool import Pool, PoolFit
 from shortlist.predictors.shortlister.rescoring import Recipe, Rescorer
 from shortlist.ranking import Ranking
@@ -201,8 +202,8 @@ def test_with_candidates_they_are_their_probabilities(ragged: bool, keep_all: No
 def test_logistic_regression_is_that_of_scikit_learn(
     penalty: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_networks, "PENALTIES", (penalty,))
-    monkeypatch.setattr(_networks, "MAX_ITER", 2000)
+    monkeypatch.setattr(_logistic, "PENALTIES", (penalty,))
+    monkeypatch.setattr(_logistic, "MAX_ITER", 2000)
     scores, y, x = draw_rows(600)
     extra = draw_rows(200, seed=4)
     rows = folded_rows(Ranking.from_scores(scores), y, x, (extra[2], extra[1]))
@@ -230,14 +231,14 @@ def test_logistic_regression_is_that_of_scikit_learn(
 def test_logistic_regression_chooses_the_penalty_out_of_fold(
     signal: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_networks, "MAX_ITER", 200)
+    monkeypatch.setattr(_logistic, "MAX_ITER", 200)
     rng = np.random.default_rng(0)
     y = torch.from_numpy(rng.integers(4, size=600))
     x = torch.from_numpy(rng.normal(size=(600, 30)) + signal * np.eye(4, 30)[y])
     rows = folded_rows(Ranking.from_scores(torch.zeros(600, 4)), y, x)
     losses = []
-    for penalties in (_networks.PENALTIES, *((penalty,) for penalty in _networks.PENALTIES)):
-        monkeypatch.setattr(_networks, "PENALTIES", penalties)
+    for penalties in (_logistic.PENALTIES, *((penalty,) for penalty in _logistic.PENALTIES)):
+        monkeypatch.setattr(_logistic, "PENALTIES", penalties)
         network = fit_logistic(rows, extra=False).network
         mean = np.mean(
             [
@@ -246,7 +247,7 @@ def test_logistic_regression_chooses_the_penalty_out_of_fold(
                 for own in [rows.folds == j]
             ]
         )
-        assert _networks._out_of_fold_loss(network, x, y, rows.folds) == pytest.approx(mean)
+        assert out_of_fold_loss(network, x, y, rows.folds) == pytest.approx(mean)
         losses.append(mean)
     assert losses[0] == pytest.approx(min(losses[1:]), rel=1e-3)
 
@@ -260,7 +261,7 @@ def test_features_that_are_not_finite_leave_logistic_regression_where_it_started
         for parameter in network.parameters():
             parameter.data.fill_(torch.nan)
 
-    monkeypatch.setattr(_networks, "fit_members", diverge)
+    monkeypatch.setattr(_logistic, "fit_members", diverge)
     opinion = fit_logistic(folded_rows(Ranking.from_scores(scores), y, x), extra=False)
     assert all((parameter == 0).all() for parameter in opinion.network.stack.parameters())
 
@@ -397,7 +398,7 @@ def test_out_of_fold_scores_do_not_depend_on_the_own_label(
     given = (more_x, more_y) if extra else None
     learners = [RandomForestClassifier(5, random_state=0)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_networks, "PENALTIES", (1e-3,))
+        patch.setattr(_logistic, "PENALTIES", (1e-3,))
         original = fit(ranking, y, x, score_type, learners=learners, extra=given)
         kinds = {type(opinion) for opinion in original.opinions}
         assert len(kinds) == (4 if listed else 5)
@@ -671,7 +672,7 @@ def test_neighbours_improve_the_scores(listed: bool) -> None:
         for s in (scores, unseen)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_networks, "PENALTIES", (1e6,))  # Logistic regression learns nothing.
+        patch.setattr(_logistic, "PENALTIES", (1e6,))  # Logistic regression learns nothing.
         model = fit(ranking, y, x, "proba" if listed else "logits", NO_TRAINING)
     assert "Neighbours" in kinds(model)
     pooled = model(new, features)

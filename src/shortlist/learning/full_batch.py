@@ -39,6 +39,10 @@ Objective: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Function from the parameters of all members, of shape (members, n_parameters), to the losses, of
 shape (members,), and their gradients."""
 
+Preconditioner: TypeAlias = Callable[[Tensor], Tensor]
+"""Function that multiplies the gradients of all members by an approximate inverse of the Hessian,
+which is positive definite."""
+
 
 def fit_members(
     network: nn.Module,
@@ -50,6 +54,7 @@ def fit_members(
     penalty: float,
     penalized: Iterable[Tensor],
     max_iter: int,
+    precondition: Preconditioner | None = None,
 ) -> None:
     """Minimize the penalized cross-entropy of each member of a network, in place.
 
@@ -74,6 +79,8 @@ def fit_members(
         Penalized parameters of the network.
     max_iter : int
         Maximum number of iterations.
+    precondition : callable, optional
+        Approximate inverse Hessian from which L-BFGS starts; a multiple of the identity by default.
     """
     group, parameters = current_group(), list(network.parameters())
     width = max(inputs[0].shape[1], *(parameter.shape[-1] for parameter in parameters))
@@ -109,7 +116,7 @@ def fit_members(
         return losses, group.sum(_flatten(gradients))
 
     start = _flatten([parameter.detach() for parameter in parameters])
-    _set_parameters(parameters, minimize_members(objective, start, max_iter))
+    _set_parameters(parameters, minimize_members(objective, start, max_iter, precondition))
     network.zero_grad()
 
 
@@ -127,7 +134,12 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def minimize_members(objective: Objective, start: Tensor, max_iter: int) -> Tensor:
+def minimize_members(
+    objective: Objective,
+    start: Tensor,
+    max_iter: int,
+    precondition: Preconditioner | None = None,
+) -> Tensor:
     """Minimize the convex loss of each member by L-BFGS with backtracking.
 
     Parameters
@@ -138,6 +150,8 @@ def minimize_members(objective: Objective, start: Tensor, max_iter: int) -> Tens
         Parameters to start from.
     max_iter : int
         Maximum number of iterations.
+    precondition : callable, optional
+        Approximate inverse Hessian.
 
     Returns
     -------
@@ -148,7 +162,7 @@ def minimize_members(objective: Objective, start: Tensor, max_iter: int) -> Tens
     with torch.enable_grad():
         loss, gradient = objective(x)
     is_active = torch.isfinite(loss) & (gradient.abs().amax(dim=1) > MIN_GRADIENT)
-    memory = _Curvature()
+    memory = _Curvature(precondition)
     for _ in range(max_iter):
         if not bool(is_active.any()):
             break
@@ -183,7 +197,8 @@ def minimize_members(objective: Objective, start: Tensor, max_iter: int) -> Tens
 class _Curvature:
     """The last steps of L-BFGS and the changes of the gradients, of all members."""
 
-    def __init__(self) -> None:
+    def __init__(self, precondition: Preconditioner | None) -> None:
+        self._precondition = precondition
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         self._scale: Tensor | None = None
 
@@ -192,13 +207,15 @@ class _Curvature:
         curvature, squares = _dot(step, change), _dot(change, change)
         is_used = curvature > 1e-10 * squares.sqrt() * _dot(step, step).sqrt()
         inverse = torch.where(is_used, 1 / curvature, 0)
+        if self._precondition is not None:
+            squares = _dot(change, self._precondition(change))
         scale = torch.where(is_used, curvature / squares, 1 if self._scale is None else self._scale)
         self._scale = scale
         self._pairs = [*self._pairs[1 - HISTORY_SIZE :], (step, change, inverse[:, None])]
 
     def first_step(self, gradient: Tensor) -> Tensor:
         """Return the step sizes to try first."""
-        if self._scale is None:
+        if self._scale is None and self._precondition is None:
             return (1 / gradient.abs().sum(dim=1)).clamp(max=1)
         return gradient.new_ones(len(gradient))
 
@@ -210,6 +227,8 @@ class _Curvature:
             factor = inverse * _dot(step, direction)[:, None]
             direction = direction - factor * change
             factors.append(factor)
+        if self._precondition is not None:
+            direction = self._precondition(direction)
         if self._scale is not None:
             direction = direction * self._scale[:, None]
         for (step, change, inverse), factor in zip(self._pairs, reversed(factors), strict=True):

@@ -15,7 +15,7 @@ from shortlist._utils.validation import check_choice, check_count
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import LAC, ConformityScore
 from shortlist.learning.batches import Examples
-from shortlist.learning.full_batch import fit_members
+from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import (
     Ensemble,
     Stack,
@@ -35,7 +35,6 @@ from shortlist.learning.training import train
 from shortlist.learning.validation import split_rows
 from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.predictors.shortlister.folds import combine, cross_entropy
-from shortlist.predictors.shortlister.opinions.networks import MAX_ITER, PENALTIES
 from shortlist.predictors.shortlister.rescoring import ROUNDING
 from shortlist.ranking import Ranking
 
@@ -185,27 +184,7 @@ class RetrainedScore(LAC):
         folds[validation] = 0
         layer = zero_last_layer(perceptron(x.shape[1], n_classes, hidden=0))
         network = Ensemble(standardize, Stack(layer, members=1)).to(index.device)
-        best, best_loss = network.state_dict(), float("inf")
-        for penalty in PENALTIES:
-            fit_members(
-                network,
-                [x],
-                index,
-                folds,
-                members=1,
-                penalty=penalty,
-                penalized=network.stack.weights,
-                max_iter=2 * MAX_ITER,
-            )
-            if not len(validation):
-                return network
-            with torch.no_grad():
-                loss = float(cross_entropy(network(x[validation]), index[validation]).mean())
-            if not loss < best_loss:
-                break
-            best_loss = loss
-            best = {name: value.clone() for name, value in network.state_dict().items()}
-        network.load_state_dict(best)
+        fit_logistic_members(network, x, index, folds)
         return network
 
     @torch.no_grad()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shortlist._utils.blocks import row_blocks
-from shortlist._utils.out_of_core import Matrix
-from shortlist.learning.full_batch import fit_members
+from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, zero_last_layer
-from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import build_with_seed
 from shortlist.learning.training import History, train
 from shortlist.predictors.shortlister.folds import combine, cross_entropy
@@ -22,11 +18,6 @@ from shortlist.predictors.shortlister.opinions.base import (
     Opinion,
     align_columns,
 )
-
-PENALTIES = (1e-2, 1e-3, 1e-4)
-"""Penalties of logistic regression, tried in this order until the loss out of fold increases."""
-MAX_ITER = 20
-"""Maximum number of iterations for each penalty. Each starts where the one before ended."""
 
 
 @dataclass(frozen=True)
@@ -172,45 +163,8 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
     # The initial weights are zero, but torch draws others first.
     stack = build_with_seed(build, rows.settings.seed)
     network = Ensemble(rows.standardize, stack).to(index.device)
-    best, best_loss = _copied_state(network), math.inf
-    for penalty in PENALTIES:
-        fit_members(
-            network,
-            [features],
-            index,
-            folds,
-            members=rows.n_folds,
-            penalty=penalty,
-            penalized=network.stack.weights,
-            max_iter=MAX_ITER,
-        )
-        loss = _out_of_fold_loss(network, features, index, folds)
-        if not loss < best_loss:
-            break
-        best, best_loss = _copied_state(network), loss
-    network.load_state_dict(best)
+    fit_logistic_members(network, features, index, folds)
     return NetworkOpinion(network.requires_grad_(False))
-
-
-@torch.no_grad()
-def _out_of_fold_loss(network: Ensemble, features: Matrix, index: Tensor, folds: Tensor) -> float:
-    """Return the mean cross-entropy of rows by the member that was fitted without their fold."""
-    total = torch.zeros((), dtype=torch.float64, device=index.device)
-    n_rows, width = 0, max(network.stack.weights[0].shape[1:])
-    for fold in range(network.stack.members):
-        own, member = (folds == fold).nonzero()[:, 0], network.select_member(fold)
-        for block in row_blocks(len(own), width, index.device):
-            rows = own[block]
-            logits = member(features[rows])[0]
-            total += nn.functional.cross_entropy(logits, index[rows], reduction="sum")
-        n_rows += len(own)
-    group = current_group()
-    return float(group.sum(total)) / group.sum(n_rows)
-
-
-def _copied_state(network: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the parameters and buffers of a network."""
-    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def _mean_log_proba(logits: Tensor) -> Tensor:
