@@ -540,7 +540,7 @@ def test_row_sums_of_negative_scores_are_not_cached():
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("threshold", [0.1, 0.7, 2.0])
 def test_labels_at_least_a_threshold_are_in_order(threads, threshold, monkeypatch):
-    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    monkeypatch.setenv("SHORTLIST_THREADS", str(threads))
     monkeypatch.setattr("shortlist._utils.threads.MIN_PARALLEL_ELEMENTS", 0)
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 40, (300, 70), generator=generator) / 40  # Many ties.

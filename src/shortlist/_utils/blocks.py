@@ -10,7 +10,7 @@ from torch import Tensor
 BLOCK_ELEMENTS = 1 << 20
 """Values in a block on a CPU: large enough to be fast, small enough for the cache."""
 CACHED_ELEMENTS = 1 << 17
-"""Values in a block that one thread passes through several NumPy operations."""
+"""Values in a block that one thread passes through several operations."""
 RANKED_ELEMENTS = 1 << 21
 """Values in a block whose result is much smaller than the block."""
 READ_ELEMENTS = 1 << 24

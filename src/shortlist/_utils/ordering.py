@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.threads import run_in_threads
+from shortlist._utils.threads import map_blocks
 
 SORT_CHUNK = 200
 """Approximate number of keys sorted at a time, which is several times faster than thousands."""
@@ -40,7 +40,7 @@ def sort_values(x: Tensor) -> Tensor:
         out[rows] = array[rows]
         out[rows].sort()
 
-    run_in_threads(sort, len(array), array.size)
+    map_blocks(sort, *array.shape)
     return torch.from_numpy(out).to(x.dtype)
 
 
@@ -146,9 +146,7 @@ def _labels_at_least(
         _sort_chunks(keys, np.searchsorted(row, row[SORT_CHUNK::SORT_CHUNK]))
         return keys
 
-    # Comparing with a single threshold is too little work for several threads.
-    size = 0 if len(thresholds) == 1 else values.size
-    parts = run_in_threads(sorted_keys, len(values), size)
+    parts = map_blocks(sorted_keys, *values.shape)
     return _unpack_keys(parts[0] if len(parts) == 1 else np.concatenate(parts), n)
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.arrays import float64_row_sums
-from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
-from shortlist._utils.threads import run_in_threads
+from shortlist._utils.threads import map_blocks
 from shortlist.ranking.ranked_rows import RankedRows
 from shortlist.ranking.score_types import ScoreType
 
@@ -146,10 +145,10 @@ def _softmax(logits: NDArray[Any], scale: float) -> NDArray[Any]:
     """Return positive probabilities, computed by blocks of rows that stay in the cache."""
     result = np.empty_like(logits)
 
-    def compute(part: slice) -> None:
-        for block in row_blocks(part.stop - part.start, logits.shape[1], elements=CACHED_ELEMENTS):
-            rows = slice(part.start + block.start, part.start + block.stop)
-            p = result[rows]
+    def compute(rows: slice) -> None:
+        p = result[rows]
+        # Logits far below the maximum underflow to zero, whatever the caller's NumPy settings.
+        with np.errstate(over="ignore", under="ignore"):
             # Subtracting the maximum before scaling keeps the precision of large logits.
             np.subtract(logits[rows], logits[rows].max(axis=1, keepdims=True), out=p)
             if scale != 1:
@@ -159,12 +158,7 @@ def _softmax(logits: NDArray[Any], scale: float) -> NDArray[Any]:
             p *= (1 / p.sum(axis=1, keepdims=True, dtype=np.float64)).astype(p.dtype)
             np.maximum(p, math.exp(MIN_LOG_PROBA), out=p)
 
-    def compute_quietly(part: slice) -> None:
-        # Logits far below the maximum underflow to zero, whatever the caller's NumPy settings.
-        with np.errstate(over="ignore", under="ignore"):
-            compute(part)
-
-    run_in_threads(compute_quietly, len(logits), logits.size)
+    map_blocks(compute, *logits.shape)
     return result
 
 
