@@ -6,9 +6,17 @@
     python benchmarks/every_method.py gaussian
     python benchmarks/every_method.py measurements.json             # tables of an output of `-o`
 
-With a feature file (`x_fit, y_fit, x_select, …`), a linear classifier is trained on the split
-`fit`, every method is fitted on `select`, and all are evaluated on `test`. All rows of `select` are
-used for fitting, and the mean size is read from the test curve of every method. With
+With `--rows all`, all methods may learn from the same labelled rows, those of `fit` and `select`
+together, and are compared with what one would do without this library: five networks that are
+trained on all these rows, and one threshold. `sizes/problems.py` says which rows have honest
+scores. This also takes tables of scikit-learn with several classifiers: "tabular", "tabular:wine"
+or "tabular:wine/forest". What is in the output of `-o` already is not measured again.
+
+    python benchmarks/every_method.py ../shared/data tabular --rows all -o all_rows.json
+
+Without it, with a feature file (`x_fit, y_fit, x_select, …`), a linear classifier is trained on the
+split `fit`, every method is fitted on `select`, and all are evaluated on `test`. All rows of
+`select` are used for fitting, and the mean size is read from the test curve of every method. With
 `--guaranteed`, 5,000 rows of `select` are used for calibration (1,000 if it has fewer than 10,000
 rows, half of them if it has fewer than 2,000), and the table shows the mean size and the accuracy
 of the sets for which the accuracy is guaranteed.
@@ -30,6 +38,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from sizes.contenders import contenders
+from sizes.contenders import measure as measure_contender
+from sizes.problems import expand, make_problem
+from sizes.tables import show_all_rows
 
 import shortlist as sl
 from shortlist.comparison import Measurement, default_methods
@@ -112,8 +124,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--guaranteed", action="store_true")
     parser.add_argument("--device", default="cpu")
-    names = list(default_methods(has_features=True))
+    parser.add_argument(
+        "--rows", choices=("select", "all"), default="select", help="rows that methods learn from"
+    )
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds")
+    parser.add_argument(
+        "--max-rows", type=int, help="at most this many rows of each part of a file"
+    )
+    names = list(dict.fromkeys([*contenders(), *default_methods(has_features=True)]))
     parser.add_argument("--without", nargs="*", default=[], choices=names, help="omit these")
+    parser.add_argument("--only", nargs="*", choices=names, help="measure these only")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs of every method")
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
     options = parser.parse_args()
@@ -121,15 +141,58 @@ def main() -> None:
     for file in [name for name in options.data if name.endswith(".json")]:
         options.data.remove(file)
         show_saved(Path(file))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if options.rows == "all":
+        compare_on_all_rows(seeds, options)
+        return
     for name, path in data_sets(options.data):
         rows: Rows = []
-        for seed in range(options.seeds):
+        for seed in seeds:
             for measurement in measure(name, path, seed, options):
                 rows.append({"data": name, "seed": seed, **vars(measurement)})
             if options.output:
                 options.output.write_text(json.dumps(all_rows + rows, indent=1))
         all_rows += rows
         show(name, rows, guaranteed=options.guaranteed)
+
+
+def compare_on_all_rows(seeds: range, options: argparse.Namespace) -> None:
+    """Measure what is not in the output yet, and print the tables of all problems."""
+    file = options.output
+    rows: Rows = json.loads(file.read_text()) if file and file.exists() else []
+    chosen = {
+        name: contender
+        for name, contender in contenders().items()
+        if name not in options.without and (options.only is None or name in options.only)
+    }
+    problems = list(expand(options.data))
+    for seed in seeds:  # The first seed of every problem comes first.
+        for name, path in problems:
+            done = {row["method"] for row in rows if (row["data"], row["seed"]) == (name, seed)}
+            missing = {method: c for method, c in chosen.items() if method not in done}
+            if not missing:
+                continue
+            problem = make_problem(name, path, seed, options.device, options.max_rows)
+            for method, contender in missing.items():
+                if problem.situation not in contender.situations:
+                    continue
+                key = {"data": name, "seed": seed, "method": method}
+                key["situation"] = problem.situation
+                measured = measure_contender(contender, problem, seed, options.epochs)
+                rows += [{**key, **record} for record in measured]
+                sizes = " ".join(f"{record['size']:.3f}" for record in measured)
+                seconds = measured[0]["fit_seconds"]
+                print(f"{name}, seed {seed}, {method}: {sizes} ({seconds:.1f} s)", flush=True)
+                if file:
+                    write_json(file, rows)
+    show_all_rows(rows)
+
+
+def write_json(file: Path, rows: Rows) -> None:
+    """Write measurements, so that a run that is interrupted leaves the old or the new file."""
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(rows, indent=1))
+    new.replace(file)
 
 
 def measure(
@@ -139,8 +202,9 @@ def measure(
     fit, test, accuracies = read(name, path, seed, options.device)
     rows = len(fit[1])  # type: ignore[arg-type]
     methods = default_methods(fit[2] is not None, seed)
-    for unwanted in options.without:
-        methods.pop(unwanted)
+    for name in list(methods):
+        if name in options.without or (options.only is not None and name not in options.only):
+            methods.pop(name)
     for method in methods.values():
         if options.epochs and "max_epochs" in method.get_params():
             method.set_params(max_epochs=options.epochs)
@@ -158,6 +222,9 @@ def measure(
 def show_saved(file: Path) -> None:
     """Print the tables of saved measurements."""
     saved: Rows = json.loads(file.read_text())
+    if saved and "situation" in saved[0]:
+        show_all_rows(saved)
+        return
     for name in dict.fromkeys(row["data"] for row in saved):
         rows = [row for row in saved if row["data"] == name]
         show(name, rows, guaranteed=any(row["guaranteed_size"] >= 0 for row in rows))

@@ -168,9 +168,43 @@ def test_every_method_with_guarantees(tmp_path: Path) -> None:
     assert float(lac) < float(top_k)
 
 
+def test_every_method_on_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Methods get the same rows, and what was measured is not measured again."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def output(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["every_method.py", *arguments])
+        runpy.run_path(str(BENCHMARKS / "every_method.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    write_feature_file(tmp_path / "small.npz", 300, 260, 300)
+    saved, rival = tmp_path / "measurements.json", "five networks + LAC"
+    arguments = [str(tmp_path / "small.npz"), "tabular:iris/naive_bayes", "--rows", "all"]
+    arguments += ["--seeds", "1", "--epochs", "1", "-o", str(saved), "--only"]
+    output(*arguments, "LAC")
+    first = json.loads(saved.read_text())
+    text = output(*arguments, "LAC", "Shortlister, fast", rival)
+    rows = json.loads(saved.read_text())
+    assert rows[: len(first)] == first
+    assert not re.search(r"^small, seed 0, LAC:", text, re.M)
+    for name in ("small", "iris/naive_bayes"):
+        for method in ("LAC", "Shortlister, fast", rival):
+            sizes = [r["size"] for r in rows if (r["data"], r["method"]) == (name, method)]
+            assert len(sizes) == 4
+            assert 1 <= sizes[0] <= sizes[3]
+    by_method = {
+        r["method"]: r["size"] for r in rows if (r["data"], r["column"]) == ("small", "0.9")
+    }
+    assert f"{by_method['LAC'] / by_method[rival]:.3f} ± 0.000" in text
+    assert f"{by_method['LAC']:.3f} ± 0.000" in output(str(saved))
+
+
 def test_every_method_raises_for_an_unknown_method(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr(sys, "argv", ["every_method.py", "gaussian", "--without", "lac"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(BENCHMARKS / "every_method.py"), run_name="__main__")

@@ -1,0 +1,172 @@
+"""The methods that are compared on all labelled rows, and their measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from sizes.plain_networks import PlainNetworks
+from sizes.problems import Problem
+
+import shortlist as sl
+from shortlist.predictors import RetrainedClassifier, SetPredictor
+
+RIVAL = "five networks + LAC"
+"""The method to which all others are compared."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, and for which problems it is there.
+
+    Parameters
+    ----------
+    sizes : callable
+        Function of the problem, the seed and a maximum number of epochs that returns the mean
+        sizes at the accuracies of the problem, and the seconds of the fit.
+    situations : tuple of str
+        Situations of the problems that it can be measured on.
+    """
+
+    sizes: Callable[[Problem, int, int | None], tuple[list[float], float]]
+    situations: tuple[str, ...] = ("frozen", "trained", "tabular", "candidates")
+
+
+WITH_FEATURES = ("frozen", "trained", "tabular")
+
+
+def _clock(problem: Problem) -> float:
+    """Return the time, after all work on the device is done."""
+    if problem.y.is_cuda:
+        torch.cuda.synchronize()
+    return time.monotonic()
+
+
+def shortlister(effort: str) -> Contender:
+    """Return the Shortlister, which takes the extra rows as what they are."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        model = sl.Shortlister(
+            effort=effort, calibration=None, random_state=seed, max_epochs=epochs or 100
+        )
+        start = _clock(problem)
+        model.fit(
+            problem.scores,
+            problem.y,
+            problem.features,
+            extra_features=problem.extra_features,
+            extra_y=problem.extra_y,
+        )
+        seconds = _clock(problem) - start
+        return list(model.frontier(*problem.test).size_at(problem.accuracies)), seconds
+
+    return Contender(sizes)
+
+
+def networks(*, extra: bool) -> Contender:
+    """Return networks in plain PyTorch, and LAC on their probabilities."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        x, y = problem.all_rows() if extra else (problem.features, problem.y)
+        _, test_y, test_x = problem.test
+        start = _clock(problem)
+        model = PlainNetworks(epochs=epochs, seed=seed).fit(x, y, problem.n_classes)
+        held_out = model.log_proba(x[model.validation])
+        lac = sl.SplitConformal("lac", calibration=None, score_type="log_proba")
+        lac.fit(held_out, y[model.validation])
+        seconds = _clock(problem) - start
+        curve = lac.frontier(model.log_proba(test_x), test_y)
+        return list(curve.size_at(problem.accuracies)), seconds
+
+    return Contender(sizes, WITH_FEATURES if extra else ("trained",))
+
+
+def retrained(name: str, *, extra: bool = True) -> Contender:
+    """Return a classifier of the library that is trained on features alone, and LAC."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        x, y = problem.all_rows() if extra else (problem.features, problem.y)
+        model = RetrainedClassifier(
+            name, calibration=None, random_state=seed, max_epochs=epochs or 100
+        )
+        start = _clock(problem)
+        # The scores only say how many classes there are.
+        model.fit(x.new_zeros(len(x), problem.n_classes), y, x)
+        seconds = _clock(problem) - start
+        return list(model.frontier(*problem.test).size_at(problem.accuracies)), seconds
+
+    return Contender(sizes, WITH_FEATURES if extra else ("trained",))
+
+
+def predictor(make: Callable[[int], SetPredictor]) -> Contender:
+    """Return a method that learns from the rows with honest scores."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        result, seconds, curve = [], 0.0, None
+        for accuracy in problem.accuracies:
+            model = make(seed)
+            known = model.get_params()
+            if "calibration" in known:
+                model.set_params(calibration=None)
+            if epochs and "max_epochs" in known:
+                model.set_params(max_epochs=epochs)
+            if model.is_tuned:
+                model.set_params(accuracy=accuracy)
+            if curve is None or model.is_tuned:
+                start = _clock(problem)
+                model.fit(problem.scores, problem.y, problem.features)
+                seconds = seconds or _clock(problem) - start
+                curve = model.frontier(*problem.test)
+            result.append(float(curve.size_at(accuracy)))
+        return result, seconds
+
+    return Contender(sizes)
+
+
+def _selectors(inputs: str) -> Contender:
+    """Return the selectors of the paper, which see the features if there are any."""
+    weights = np.geomspace(1, 0.001, 20).tolist()
+    contender = predictor(
+        lambda seed: sl.CardinalityPath(inputs=inputs, cost_weights=weights, random_state=seed)
+    )
+    return replace(contender, situations=WITH_FEATURES if inputs == "both" else ("candidates",))
+
+
+def _split_conformal(score: str, **parameters: object) -> Contender:
+    return predictor(lambda seed: sl.SplitConformal(score, random_state=seed, **parameters))
+
+
+def contenders() -> dict[str, Contender]:
+    """Return all methods by name."""
+    return {
+        "Shortlister": shortlister("standard"),
+        RIVAL: networks(extra=True),
+        "five networks on select + LAC": networks(extra=False),
+        "logistic, retrained": retrained("logistic"),
+        "networks, retrained": retrained("networks"),
+        "LAC": _split_conformal("lac"),
+        "Shortlister, fast": shortlister("fast"),
+        "Shortlister, best": shortlister("best"),
+        "top-k": _split_conformal("topk"),
+        "APS": _split_conformal("aps", randomized=True),
+        "RAPS": _split_conformal("raps", randomized=True),
+        "SAPS": _split_conformal("saps", randomized=True),
+        "plug-in, log cost": predictor(lambda s: sl.PlugInSelector(cost="log", random_state=s)),
+        "paper's selectors": _selectors("both"),
+        "paper's selectors on scores": _selectors("scores"),
+    }
+
+
+def measure(
+    contender: Contender, problem: Problem, seed: int, epochs: int | None
+) -> list[dict[str, float]]:
+    """Return a record for each accuracy: accuracy, mean size and seconds of the fit."""
+    sizes, seconds = contender.sizes(problem, seed, epochs)
+    columns = ("top-4",) if problem.situation == "candidates" else map(str, problem.accuracies)
+    return [
+        {"accuracy": accuracy, "column": column, "size": float(size), "fit_seconds": seconds}
+        for accuracy, column, size in zip(problem.accuracies, columns, sizes, strict=True)
+    ]

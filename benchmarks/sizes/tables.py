@@ -1,0 +1,127 @@
+"""Tables of the comparison on all labelled rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sizes.contenders import RIVAL
+
+Rows = list[dict[str, Any]]
+"""Measurements: data, seed, situation, method, column, accuracy, size and seconds of the fit."""
+
+OURS = ("Shortlister, fast", "Shortlister", "Shortlister, best")
+ALTERNATIVES = (
+    RIVAL,
+    "five networks on select + LAC",
+    "logistic, retrained",
+    "networks, retrained",
+    "LAC",
+)
+"""What one would do without this library: of these, the shortest is the strongest rival."""
+SITUATIONS = {
+    "frozen": "frozen backbone: the classifier is cross-fitted over all rows",
+    "trained": "backbone trained on `fit`: those rows have no honest scores",
+    "tabular": "table",
+    "candidates": "candidates, half of the rows",
+}
+
+
+def show_all_rows(rows: Rows) -> None:
+    """Print a table for each problem, and a summary of all."""
+    tabular = [row for row in rows if row["situation"] == "tabular"]
+    others = [row for row in rows if row["situation"] != "tabular"]
+    for name in dict.fromkeys(row["data"] for row in others):
+        show_problem(name, [row for row in others if row["data"] == name])
+    if others:
+        show_summary("features", others)
+    if tabular:
+        show_summary("tables", tabular)
+
+
+def show_problem(name: str, rows: Rows) -> None:
+    """Print the sizes of all methods on one problem, and their ratios to those of the rival."""
+    seeds, columns = len({row["seed"] for row in rows}), _unique(rows, "column")
+    print(f"\n### {name} ({SITUATIONS[rows[0]['situation']]}), {seeds} seeds\n")
+    has_rival = any(row["method"] == RIVAL for row in rows)
+    ratios = [f"{column}: ratio" for column in columns] if has_rival else []
+    print(f"| method | {' | '.join([*columns, *ratios])} | fit s |")
+    print("|---|" + "---|" * (len(columns) + len(ratios) + 1))
+    for method in _unique(rows, "method"):
+        sizes = [_by_seed(rows, method, column) for column in columns]
+        cells = [_spread(list(own.values())) for own in sizes]
+        if has_rival:
+            rivals = [_by_seed(rows, RIVAL, column) for column in columns]
+            cells += [_ratio(own, rival) for own, rival in zip(sizes, rivals, strict=True)]
+        seconds = np.mean([row["fit_seconds"] for row in rows if row["method"] == method])
+        print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |")
+
+
+def show_summary(title: str, rows: Rows) -> None:
+    """Print the Shortlister next to the strongest rival, for each problem and accuracy.
+
+    The strongest rival is the alternative with the smallest mean size at this accuracy.
+    """
+    present = [method for method in OURS if any(row["method"] == method for row in rows)]
+    print(f"\n### Summary of {title}: the strongest rival with the same rows\n")
+    print(f"| data | accuracy | LAC | strongest rival | | {' | '.join(present)} | ratio |")
+    print("|---|---|---|---|---|" + "---|" * (len(present) + 1))
+    longest = dict.fromkeys(present, 0.0)
+    for name in _unique(rows, "data"):
+        own = [row for row in rows if row["data"] == name]
+        for column in _unique(own, "column"):
+            means = {method: _mean(own, method, column) for method in (*ALTERNATIVES, *present)}
+            rivals = {m: means[m] for m in ALTERNATIVES if not np.isnan(means[m])}
+            if not rivals:
+                continue
+            best = min(rivals, key=lambda m: rivals[m])
+            for method in present:
+                if not np.isnan(means[method]):
+                    longest[method] = max(longest[method], means[method] / rivals[best])
+            sizes = " | ".join(_format(means[method]) for method in present)
+            main = "Shortlister" if "Shortlister" in present else present[0] if present else "LAC"
+            print(
+                f"| {name} | {column} | {_format(means['LAC'])} | {rivals[best]:.3f} | {best} | "
+                f"{sizes} | {_format(means[main] / rivals[best])} |"
+            )
+    for method, ratio in longest.items():
+        print(f"\n{method}: at most {ratio:.3f} of the strongest rival.")
+
+
+def _unique(rows: Rows, field: str) -> list[str]:
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _by_seed(rows: Rows, method: str, column: str) -> dict[int, float]:
+    """Return the mean size of a method for each seed."""
+    return {
+        row["seed"]: row["size"]
+        for row in rows
+        if (row["method"], row["column"]) == (method, column)
+    }
+
+
+def _mean(rows: Rows, method: str, column: str) -> float:
+    """Return the mean size of a method over all seeds; NaN if it was not measured."""
+    sizes = list(_by_seed(rows, method, column).values())
+    return float(np.mean(sizes)) if sizes else float("nan")
+
+
+def _spread(values: list[float]) -> str:
+    """Return mean ± standard deviation."""
+    if not values or np.isnan(values).any():
+        return "-"
+    return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+
+
+def _ratio(own: dict[int, float], rival: dict[int, float]) -> str:
+    """Return the mean of the ratios with the same seed, and its standard error."""
+    ratios = [own[seed] / rival[seed] for seed in own if seed in rival]
+    if not ratios or np.isnan(ratios).any():
+        return "-"
+    error = np.std(ratios, ddof=1) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+    return f"{np.mean(ratios):.3f} ± {error:.3f}"
+
+
+def _format(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.3f}"
