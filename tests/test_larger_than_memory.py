@@ -48,9 +48,9 @@ sets = model.predict_set(scores, accuracy=0.9)
 print(peak[0] - start, sets.accuracy(y))
 """
 FIT = """
-from shortlist.predictors.shortlister.opinions import neighbours
-assert neighbours.MAX_ROWS > 1000
-neighbours.MAX_ROWS = 1000  # More neighbours take time, but hardly more memory.
+from shortlist.predictors.shortlister.opinions import neighbors
+assert neighbors.MAX_ROWS > 1000
+neighbors.MAX_ROWS = 1000  # More neighbors take time, but hardly more memory.
 from shortlist.learning import full_batch
 assert full_batch.MAX_PRODUCTS > 1 << 29
 full_batch.MAX_PRODUCTS = 1 << 29  # So do more rows of a logistic regression.

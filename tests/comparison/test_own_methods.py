@@ -44,7 +44,7 @@ class AtLeast(sl.SetPredictor):
         return self
 
     def calibrate(self, scores: Any, y: Any, features: Any = None) -> AtLeast:
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         self.levels_ = np.sort(_label_levels(ranking, index))
         return self
 

@@ -1,4 +1,4 @@
-"""Run commands on mutated data files, and report wrong behaviour.
+"""Run commands on mutated data files, and report wrong behavior.
 
 `python tests/datasets/fuzz_commands.py COUNT SEED` prints a JSON object with the number of commands
 by exit code, and with all findings. A finding is a traceback, an unknown exit code, an error

@@ -199,7 +199,7 @@ def test_images_are_resized_and_cropped(height: int, width: int, size: int) -> N
     row = extract_features(model, ramp, size=size).reshape(3, size, size)[0, size // 2]
     assert shapes == [(1, 3, size, size)]
     assert (np.diff(row) >= -1e-6).all()
-    cropped_range = min(height, width) / width  # The centre of the ramp, which is from 0 to 1.
+    cropped_range = min(height, width) / width  # The center of the ramp, which is from 0 to 1.
     assert abs(row.mean() - 0.5) < 0.02
     assert abs((row[-1] - row[0]) - cropped_range) < 2.5 / min(size, width)
 

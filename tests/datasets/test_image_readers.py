@@ -79,9 +79,9 @@ def test_damaged_svhn(tmp_path: Path) -> None:
 # Folders
 
 
-def write_image(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (6, 4)) -> None:
+def write_image(path: Path, color: tuple[int, int, int], size: tuple[int, int] = (6, 4)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)
 
 
 def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_every_mode_is_converted_to_rgb(tmp_path: Path) -> None:
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 12))
 @settings(max_examples=40, deadline=None)
-def test_any_size_is_resized_and_cropped_to_the_centre(width: int, height: int, size: int) -> None:
+def test_any_size_is_resized_and_cropped_to_the_center(width: int, height: int, size: int) -> None:
     from tempfile import TemporaryDirectory
 
     ramp = np.linspace(0, 255, max(width, height)).astype(np.uint8)

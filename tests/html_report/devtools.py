@@ -131,7 +131,7 @@ class Tab:
         )
 
     def scheme(self, name: str) -> None:
-        """Prefer the "light" or the "dark" colour scheme."""
+        """Prefer the "light" or the "dark" color scheme."""
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.call("Emulation.setEmulatedMedia", media="", features=features)
 

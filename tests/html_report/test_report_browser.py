@@ -214,7 +214,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tab: Tab, window: tuple[Tab
 
 
 def test_dark_mode(tab: Tab) -> None:
-    def colours() -> list[str]:
+    def colors() -> list[str]:
         values: list[str] = tab.run(
             "(() => { const s = getComputedStyle(document.body);"
             " const line = document.querySelector('#curves .line.mine');"
@@ -222,9 +222,9 @@ def test_dark_mode(tab: Tab) -> None:
         )
         return values
 
-    light = colours()
+    light = colors()
     tab.scheme("dark")
-    dark = colours()
+    dark = colors()
     assert light[0] == "rgb(255, 255, 255)"
     assert dark[0] == "rgb(21, 23, 27)"
     assert all(a != b for a, b in zip(light, dark, strict=True))

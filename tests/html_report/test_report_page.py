@@ -342,8 +342,8 @@ def test_report_methods_of_models_and_of_the_estimator(tmp_path: Path) -> None:
 # The style
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+def luminance(color: str) -> float:
+    parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -353,7 +353,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_have_the_contrast_that_wcag_requires() -> None:
+def test_colors_have_the_contrast_that_wcag_requires() -> None:
     style = (PACKAGE / "page.css").read_text(encoding="utf-8")
     modes = [
         dict(re.findall(r"--(\w+(?:-\w+)?): (#\w{6})", block))
@@ -368,8 +368,8 @@ def test_colours_have_the_contrast_that_wcag_requires() -> None:
         assert contrast(mode["right"], mode["right-back"]) >= 4.5
         curves = [mode[f"c{k}"] for k in range(8)]
         assert len(set(curves)) == 8
-        for colour in curves:
-            assert contrast(colour, mode["back"]) >= 3, colour
+        for color in curves:
+            assert contrast(color, mode["back"]) >= 3, color
 
 
 def test_headings_are_nested_and_referenced_elements_exist() -> None:

@@ -72,10 +72,10 @@ ESTIMATORS = {
     "bagging": BaggingClassifier(DecisionTreeClassifier(max_depth=2), 3, max_features=3),
     "svc": SVC(probability=True, random_state=0),
     "svc without probabilities": SVC(),
-    "neighbours": KNeighborsClassifier(),
-    "neighbours by ball": KNeighborsClassifier(algorithm="ball_tree", metric="manhattan"),
-    "neighbours by force": KNeighborsClassifier(algorithm="brute"),
-    "neighbours by cosine": KNeighborsClassifier(metric="cosine", weights="distance"),
+    "neighbors": KNeighborsClassifier(),
+    "neighbors by ball": KNeighborsClassifier(algorithm="ball_tree", metric="manhattan"),
+    "neighbors by force": KNeighborsClassifier(algorithm="brute"),
+    "neighbors by cosine": KNeighborsClassifier(metric="cosine", weights="distance"),
     "radius": RadiusNeighborsClassifier(radius=100.0),
     "radius by force": RadiusNeighborsClassifier(
         2.0, algorithm="brute", outlier_label="most_frequent"

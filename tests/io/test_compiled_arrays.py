@@ -148,7 +148,7 @@ def test_clusterers_are_not_trusted(folders, tmp_path):
         sl.load(folder)
 
 
-def test_a_forest_with_the_attributes_of_neighbours(folders, tmp_path):
+def test_a_forest_with_the_attributes_of_neighbors(folders, tmp_path):
     """Its trees read column 40,000,000."""
 
     def change(forest):
@@ -215,18 +215,18 @@ def test_codes_of_categories_outside_of_the_matrix(folders, tmp_path, change):
         ("histograms", setting("n_trees_per_iteration_", 10**12)),
         ("histograms", setting("_bin_mapper.is_categorical_", np.zeros((5, 1000), np.uint8))),
         ("selected", setting("0.kw_args", {"dtype": "O"})),
-        ("neighbours", setting("n_neighbors", -3)),
-        ("neighbours", setting("n_neighbors", 10**12)),
-        ("neighbours", setting("n_neighbors", 2.5)),
-        ("neighbours", setting("leaf_size", 10**30)),
-        ("neighbours", setting("weights", "other")),
-        ("neighbours", setting("outputs_2d_", True)),
-        ("neighbours", setting("p", "x")),
-        ("neighbours by force", setting("effective_metric_", "seuclidean",
+        ("neighbors", setting("n_neighbors", -3)),
+        ("neighbors", setting("n_neighbors", 10**12)),
+        ("neighbors", setting("n_neighbors", 2.5)),
+        ("neighbors", setting("leaf_size", 10**30)),
+        ("neighbors", setting("weights", "other")),
+        ("neighbors", setting("outputs_2d_", True)),
+        ("neighbors", setting("p", "x")),
+        ("neighbors by force", setting("effective_metric_", "seuclidean",
                                         "effective_metric_params_", {"V": np.ones(1)})),
-        ("neighbours by force", setting("metric_params", {"w": np.ones(1)})),
-        ("neighbours by force", setting("metric", "precomputed")),
-        ("neighbours by force", setting("_fit_X", lambda g: g._fit_X * np.nan)),
+        ("neighbors by force", setting("metric_params", {"w": np.ones(1)})),
+        ("neighbors by force", setting("metric", "precomputed")),
+        ("neighbors by force", setting("_fit_X", lambda g: g._fit_X * np.nan)),
         ("radius by force", setting("outlier_label", 10**6)),
         ("radius by force", setting("radius", "x")),
         ("svc", setting("_n_support", np.array([2**31 - 1] * 2 + [3] * 4))),
@@ -257,7 +257,7 @@ def test_categories_that_are_not_small_numbers(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), [("union", "0"), ("neighbours", ""), ("forest", ""), ("bagging", "")]
+    ("name", "path"), [("union", "0"), ("neighbors", ""), ("forest", ""), ("bagging", "")]
 )
 def test_the_number_of_jobs_is_reset(folders, tmp_path, name, path):
     def change(fitted):
@@ -352,9 +352,9 @@ def set_attribute(name: str, value: object):
         ("boosting", "n_trees_per_iteration_", 1),
         ("histograms", "n_features_in_", 2),
         ("svc", "n_features_in_", 2),
-        ("neighbours", "n_features_in_", 2),
-        ("neighbours", "n_samples_fit_", 10**9),
-        ("neighbours", "_fit_method", "other"),
+        ("neighbors", "n_features_in_", 2),
+        ("neighbors", "n_samples_fit_", 10**9),
+        ("neighbors", "_fit_method", "other"),
     ],
 )
 def test_numbers_that_compiled_code_would_trust_are_refused(
@@ -365,7 +365,7 @@ def test_numbers_that_compiled_code_would_trust_are_refused(
         sl.load(tmp_path / "changed")
 
 
-@pytest.mark.parametrize("estimator", ["svc", "neighbours", "neighbours by force"])
+@pytest.mark.parametrize("estimator", ["svc", "neighbors", "neighbors by force"])
 def test_arrays_that_compiled_code_would_trust_are_refused(folders, tmp_path, estimator):
     def shorter(array):
         return array[:-1] if array.ndim and len(array) > 2 else None

@@ -97,7 +97,7 @@ def test_every_opinion_comes_back(tmp_path, monkeypatch, listed):
     model = sl.Shortlister(calibration=None, rescore=True, max_epochs=2, width=8, folds=2)
     model.fit(scores, Y, X, **extra)
     opinions = model.score_.rescorer_.opinions
-    names = ["GivenScores", "Neighbours", "NetworkOpinion", *([] if listed else ["ScaledScores"])]
+    names = ["GivenScores", "Neighbors", "NetworkOpinion", *([] if listed else ["ScaledScores"])]
     assert {type(opinion).__name__ for opinion in opinions} == set(names)
     assert {opinion.extra for opinion in opinions if hasattr(opinion, "extra")} == {False, True}
     again = sl.load(model.save(tmp_path / "model"))

@@ -247,7 +247,7 @@ def test_no_attribute_of_a_classifier_crashes_a_process(tmp_path, mutations):
     """Every classifier is tried, or four of them if there are few mutations. No load raises another
     error than a ModelFileError, and no prediction crashes, needs gigabytes or takes seconds.
     """
-    names = ["boosting", "coded", "svc", "neighbours"] if mutations < 1000 else []
+    names = ["boosting", "coded", "svc", "neighbors"] if mutations < 1000 else []
     command = [sys.executable, str(HERE / "estimator_fuzz.py"), str(tmp_path), str(mutations)]
     done = subprocess.run([*command, *names], capture_output=True, text=True, timeout=6000)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -233,7 +233,7 @@ def test_a_dropout_mask_keeps_the_mean(share: float) -> None:
     error = (dropped * (1 - dropped) / mask.numel()) ** 0.5
     assert abs(float((mask == 0).double().mean()) - dropped) < 4 * error
     assert mask.max() == 1 / (1 - dropped)
-    # Rows, columns and neighbouring bytes are uncorrelated.
+    # Rows, columns and neighboring bytes are uncorrelated.
     kept = (mask > 0).double() - (1 - dropped)
     for a, b in ((kept[1:], kept[:-1]), (kept[:, 1:], kept[:, :-1]), (kept[:, 8:], kept[:, :-8])):
         assert abs(float((a * b).mean())) < 4 * dropped * (1 - dropped) / a.numel() ** 0.5

@@ -25,7 +25,7 @@ from shortlist.learning import training
 from shortlist.learning.networks import Stack, Standardize, perceptron
 from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import train
-from shortlist.predictors.shortlister.opinions import Neighbours
+from shortlist.predictors.shortlister.opinions import Neighbors
 
 SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=3, seed=5)
 
@@ -135,19 +135,19 @@ def test_an_interrupted_training_is_resumed(small_window: Path, tmp_path: Path) 
         assert torch.equal(a, b)
 
 
-def test_means_and_neighbours_are_computed_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_and_neighbors_are_computed_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     _, y, x = examples()
     x = 5 * x + 3
     whole = Standardize.from_data(x)
-    near = Neighbours(whole, 12, 0).fit(x, y)
+    near = Neighbors(whole, 12, 0).fit(x, y)
     monkeypatch.setattr(out_of_core, "MAX_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr("shortlist._utils.blocks.BLOCK_ELEMENTS", 1000)
-    monkeypatch.setattr("shortlist.predictors.shortlister.opinions.neighbours.MAX_ROWS", 700)
+    monkeypatch.setattr("shortlist.predictors.shortlister.opinions.neighbors.MAX_ROWS", 700)
     parts = Standardize.from_data(LazyMatrix(len(x), lambda rows: x[rows]))
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.scale, whole.scale)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    sampled = Neighbours(parts, 12, 0).fit(take_rows(x, order), y[order])
+    sampled = Neighbors(parts, 12, 0).fit(take_rows(x, order), y[order])
     assert near.root is not None
     torch.testing.assert_close(sampled.root, near.root)
     assert torch.equal(sampled.index, sampled.index.sort().values)

@@ -1,4 +1,4 @@
-"""Temperature scaling agrees with a scalar minimiser and with known temperatures."""
+"""Temperature scaling agrees with a scalar minimizer and with known temperatures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reference_temperature(logs: NDArray, target: NDArray) -> float:
 
 @pytest.mark.parametrize("kind", SCORE_TYPES)
 @pytest.mark.parametrize("temperature", [0.1, 0.7, 1.0, 2.5, 20.0])
-def test_the_temperature_agrees_with_a_minimiser_and_the_true_one(temperature, kind):
+def test_the_temperature_agrees_with_a_minimizer_and_the_true_one(temperature, kind):
     scores, y = draw(4000, seed=1)
     scores = as_score_type(temperature * scores, kind)
     if kind == "proba":

@@ -20,7 +20,7 @@ def phi(r: mpmath.mpf, name: str, rho: float = 1.0) -> mpmath.mpf:
     return definition(name).phi(r, mpmath.mpf(rho))
 
 
-def centre(row: list[float]) -> list[mpmath.mpf]:
+def center(row: list[float]) -> list[mpmath.mpf]:
     """Return the scores minus their mean, so that they sum to zero."""
     mean = mpmath.fsum(row) / len(row)
     return [mpmath.mpf(r) - mean for r in row]
@@ -29,7 +29,7 @@ def centre(row: list[float]) -> list[mpmath.mpf]:
 def exact(row: list[float], costs: list[float], name: str, rho: float = 1.0) -> float:
     """Return sum_k c_k Phi(-r_k) with enough digits for any float input."""
     with mpmath.workdps(60):
-        terms = (mpmath.mpf(c) * phi(r, name, rho) for r, c in zip(centre(row), costs, strict=True))
+        terms = (mpmath.mpf(c) * phi(r, name, rho) for r, c in zip(center(row), costs, strict=True))
         return float(mpmath.fsum(terms))
 
 
@@ -164,7 +164,7 @@ def test_float32_keeps_values_and_gradients(name, row):
         loss.backward()
         slopes = [
             0.0 if k == label else float(definition(name).slope(r, mpmath.mpf(1)))
-            for k, r in enumerate(centre(row))
+            for k, r in enumerate(center(row))
         ]
         mean = math.fsum(slopes) / n
         expected = [slope - mean for slope in slopes]

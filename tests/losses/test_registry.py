@@ -78,8 +78,8 @@ def test_functions_and_modules_accept_its_name() -> None:
     by_cost = sl.losses.CostSensitiveCompSumLoss("own_focal", reduction="none")
     torch.testing.assert_close(by_cost(scores, costs), expected)
     module = sl.losses.from_name("own_cubic", cost_sensitive=False)
-    centred = scores - scores.mean(dim=1, keepdim=True)
-    wrong = (1 + centred).clamp(min=0).pow(3) * costs
+    centered = scores - scores.mean(dim=1, keepdim=True)
+    wrong = (1 + centered).clamp(min=0).pow(3) * costs
     torch.testing.assert_close(module(scores, labels), wrong.sum(dim=1).mean())
     assert repr(module) == "ConstrainedLoss('own_cubic', reduction='mean')"
     assert torch.equal(pickle.loads(pickle.dumps(module))(scores, labels), module(scores, labels))

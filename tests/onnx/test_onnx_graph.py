@@ -17,7 +17,7 @@ from shortlist.onnx.graph import F32, F64, INT, IR_VERSION, OPSET, Graph, Value,
 from shortlist.onnx.rankings import Ranked
 from shortlist.onnx.sets import compact
 from shortlist.onnx.shortlister import _log_shares
-from shortlist.predictors.shortlister.opinions import Neighbours
+from shortlist.predictors.shortlister.opinions import Neighbors
 
 
 def value_of(graph: Graph, result: Value, **feeds: np.ndarray) -> np.ndarray:
@@ -150,19 +150,19 @@ def test_values_promote_types_as_torch_does():
 
 
 @pytest.mark.parametrize("metric", [True, False])
-def test_neighbours(metric):
-    """Compare near and far rows, rows far from all neighbours, and a class without neighbours."""
+def test_neighbors(metric):
+    """Compare near and far rows, rows far from all neighbors, and a class without neighbors."""
     rng = np.random.default_rng(0)
     index = torch.tensor(rng.choice([0, 1, 3], size=40, p=[0.7, 0.25, 0.05]))
     x = torch.tensor(rng.normal(size=(40, 5)) + 3 * rng.normal(size=5), dtype=torch.float32)
-    neighbours = Neighbours(Standardize(torch.zeros(5), torch.ones(5)), 4, 0).fit(x, index)
+    neighbors = Neighbors(Standardize(torch.zeros(5), torch.ones(5)), 4, 0).fit(x, index)
     if not metric:
-        neighbours.root = None
-        neighbours.directions = torch.nn.functional.normalize(x[index.argsort(stable=True)], dim=1)
+        neighbors.root = None
+        neighbors.directions = torch.nn.functional.normalize(x[index.argsort(stable=True)], dim=1)
     new = torch.cat([x, -x, torch.tensor(rng.normal(size=(40, 5)), dtype=torch.float32)])
     graph = Graph()
-    result = _log_shares(neighbours, graph.input("x", F32, ["rows", 5]))
-    for table, expected in zip(result, neighbours(new), strict=True):
+    result = _log_shares(neighbors, graph.input("x", F32, ["rows", 5]))
+    for table, expected in zip(result, neighbors(new), strict=True):
         part = Graph(graph)
         part.nodes, part.inputs = list(graph.nodes), list(graph.inputs)
         got = value_of(part, table, x=new.numpy())

@@ -201,7 +201,7 @@ def test_shortlister_of_candidates(rescore, learn_sizes, kind, tmp_path):
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_every_opinion(listed, tmp_path, monkeypatch):
-    """Scores, scaled scores, networks with and without scores, neighbours; extra rows too."""
+    """Scores, scaled scores, networks with and without scores, neighbors; extra rows too."""
     monkeypatch.setattr("shortlist.predictors.shortlister.pool.MIN_GAIN", -np.inf)
     fit, y, x = data("logits").fit
     rows, feeds = {}, {}
@@ -213,7 +213,7 @@ def test_every_opinion(listed, tmp_path, monkeypatch):
     model.fit(fit[:half], y[:half], x[:half], extra_features=x[half:], extra_y=y[half:])
     rescorer = model.score_.rescorer_
     names = {type(opinion).__name__ for opinion in rescorer.opinions}
-    assert names == {"GivenScores", "NetworkOpinion", "Neighbours"} | (
+    assert names == {"GivenScores", "NetworkOpinion", "Neighbors"} | (
         set() if listed else {"ScaledScores"}
     )
     # Every table counts.

@@ -27,7 +27,7 @@ TABLE = [0.0, 0.5, 0.5, 0.75, 3.0, 3.5]
 
 
 def pairs(width: int):
-    """Return the best label and its neighbours, which are not a prefix."""
+    """Return the best label and its neighbors, which are not a prefix."""
 
     def masks(ranking: sl.Ranking) -> np.ndarray:
         columns = np.arange(ranking.n_classes)

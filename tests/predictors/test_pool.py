@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shortlist.learning.networks import Standardize
 from shortlist.predictors.shortlister import pool as _pool
-from shortlist.predictors.shortlister.opinions import Neighbours, align_columns, padding_mask
+from shortlist.predictors.shortlister.opinions import Neighbors, align_columns, padding_mask
 from shortlist.predictors.shortlister.opinions.base import MIN_SHARE
 from shortlist.predictors.shortlister.pool import Pool, PoolFit
 
@@ -417,8 +417,8 @@ def test_estimates_of_extreme_rows_can_be_pooled(case: str, confident: bool) -> 
         case "one row each":
             x, y = x[:5], torch.arange(5)
     log_p = torch.log_softmax((1e3 if confident else 0.0) * torch.eye(5)[y], dim=1)
-    neighbours = Neighbours(Standardize.from_data(x), 5, 0).fit(x, y)
-    estimates: Estimates = ([log_p, *neighbours(x)], None)
+    neighbors = Neighbors(Standardize.from_data(x), 5, 0).fit(x, y)
+    estimates: Estimates = ([log_p, *neighbors(x)], None)
     kept, pool = PoolFit(*estimates, y).select([[0], [1, 2]])
     chosen = [0, 1, 2] if len(kept) == 2 else [[0], [1, 2]][kept[0]]
     assert_usable(chosen, pool, estimates)

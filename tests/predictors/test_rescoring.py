@@ -26,14 +26,14 @@ from shortlist.predictors.shortlister.opinions import (
     FoldedRows,
     GivenScores,
     LearnerOpinion,
-    Neighbours,
+    Neighbors,
     NetworkOpinion,
     Opinion,
     ScaledScores,
     fit_logistic,
 )
 from shortlist.predictors.shortlister.opinions import given as _given
-from shortlist.predictors.shortlister.opinions import neighbours as _neighbours
+from shortlist.predictors.shortlister.opinions import neighbors as _neighbors
 from shortlist.predictors.shortlister.pool import Pool, PoolFit
 from shortlist.predictors.shortlister.rescoring import Recipe, Rescorer
 from shortlist.ranking import Ranking
@@ -185,7 +185,7 @@ def test_with_candidates_they_are_their_probabilities(ragged: bool, keep_all: No
     ranking = to_candidates(scores, 3, ragged)
     model = fit(ranking, y, x, "proba", NO_TRAINING)
     kinds = [type(opinion) for opinion in model.opinions]
-    assert kinds == [GivenScores, NetworkOpinion, Neighbours, NetworkOpinion, NetworkOpinion]
+    assert kinds == [GivenScores, NetworkOpinion, Neighbors, NetworkOpinion, NetworkOpinion]
     for position in (0, 3):
         rescored = only(model, position)(ranking, x)
         assert torch.equal(rescored.top(3)[0], ranking.top(3)[0])
@@ -402,7 +402,7 @@ def test_out_of_fold_scores_do_not_depend_on_the_own_label(
         original = fit(ranking, y, x, score_type, learners=learners, extra=given)
         kinds = {type(opinion) for opinion in original.opinions}
         assert len(kinds) == (4 if listed else 5)
-        # With extra rows: logistic regression, neighbours, a learner and a network more.
+        # With extra rows: logistic regression, neighbors, a learner and a network more.
         assert len(original.opinions) == (6 if listed else 7) + (4 if extra else 0)
         n_tables = sum(opinion.n_tables for opinion in original.opinions)
         for fold in range(3):
@@ -425,11 +425,11 @@ def test_out_of_fold_scores_do_not_depend_on_the_own_label(
 
 @pytest.mark.parametrize("extra", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_neighbours_are_rows_of_the_other_folds(
+def test_neighbors_are_rows_of_the_other_folds(
     listed: bool, extra: bool, monkeypatch: pytest.MonkeyPatch, keep_all: None
 ) -> None:
     """Features are standardized by all rows, like those of the networks: they are not labels."""
-    monkeypatch.setattr(_neighbours, "MAX_ROWS", 100)
+    monkeypatch.setattr(_neighbors, "MAX_ROWS", 100)
     scores, y, x = draw_rows()
     _, more_y, more_x = draw_rows(150, seed=3)
     given = (more_x, more_y) if extra else None
@@ -440,7 +440,7 @@ def test_neighbours_are_rows_of_the_other_folds(
     position = next(
         i
         for i, opinion in enumerate(whole.opinions)
-        if isinstance(opinion, Neighbours) and opinion.extra == extra
+        if isinstance(opinion, Neighbors) and opinion.extra == extra
     )
     model = only(whole, position)
 
@@ -448,8 +448,8 @@ def test_neighbours_are_rows_of_the_other_folds(
         known_x, known_y = x[fitted], y[fitted]
         if extra:
             known_x, known_y = torch.cat([known_x, more_x]), torch.cat([known_y, more_y])
-        neighbours = Neighbours(Standardize.from_data(x), 6, 5).fit(known_x, known_y)
-        shares = neighbours(x[new])[0].exp()
+        neighbors = Neighbors(Standardize.from_data(x), 6, 5).fit(known_x, known_y)
+        shares = neighbors(x[new])[0].exp()
         labels, log_p = (v[new] for v in rescored.top(rescored.depth))
         expected = shares.gather(1, labels.clamp(min=0).to(torch.int64))
         expected = torch.where(labels >= 0, expected, 0)
@@ -538,7 +538,7 @@ def test_given_scores_of_noise_are_dropped() -> None:
     assert "network" in kinds(model)  # Logistic regression.
 
 
-@pytest.mark.parametrize("case", ["logistic", "neighbours", "scaled", "learner", "network"])
+@pytest.mark.parametrize("case", ["logistic", "neighbors", "scaled", "learner", "network"])
 def test_the_informative_opinion_is_kept(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     n, networks, learners = 1200, [], []
@@ -549,9 +549,9 @@ def test_the_informative_opinion_is_kept(case: str, monkeypatch: pytest.MonkeyPa
     match case:
         case "logistic":
             truth, expected = 0.5 * scores + 3 * x[:, :1] * torch.arange(4), "network"
-        case "neighbours":  # The sign of a product is no linear function.
+        case "neighbors":  # The sign of a product is no linear function.
             sign = torch.sign(x[:, :1] * x[:, 1:2])
-            truth, expected = 0.5 * scores + 3 * sign * torch.tensor([1.0, 1, -1, -1]), "Neighbours"
+            truth, expected = 0.5 * scores + 3 * sign * torch.tensor([1.0, 1, -1, -1]), "Neighbors"
         case "scaled":
             truth = scores * torch.tensor([3.0, 0.2, 1, 1]) + torch.tensor([0, 0, 2.0, -2])
             expected = "ScaledScores"
@@ -561,7 +561,7 @@ def test_the_informative_opinion_is_kept(case: str, monkeypatch: pytest.MonkeyPa
             hidden = torch.sin(3 * x[:, :1]) * torch.tensor([4.0, 0, 0, -4])
             truth, networks, expected = 0.5 * scores + hidden, NETWORKS[1:], "network"
             settings = replace(ONE_EPOCH, max_epochs=30)
-            monkeypatch.setattr(_neighbours, "MAX_ROWS", 10)
+            monkeypatch.setattr(_neighbors, "MAX_ROWS", 10)
     y = (truth + gumbel).argmax(dim=1)
     if case == "learner":
         x[:, -1] = y
@@ -664,8 +664,8 @@ def clustered_rows(rows: int = 300, seed: int = 0) -> tuple[Tensor, Tensor, Tens
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_neighbours_improve_the_scores(listed: bool) -> None:
-    """Given scores are improved by the pool with neighbours."""
+def test_neighbors_improve_the_scores(listed: bool) -> None:
+    """Given scores are improved by the pool with neighbors."""
     (scores, y, x), (unseen, labels, features) = clustered_rows(), clustered_rows(400, seed=1)
     ranking, new = (
         to_candidates(s, 4, ragged=True) if listed else Ranking.from_scores(s)
@@ -674,7 +674,7 @@ def test_neighbours_improve_the_scores(listed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_logistic, "PENALTIES", (1e6,))  # Logistic regression learns nothing.
         model = fit(ranking, y, x, "proba" if listed else "logits", NO_TRAINING)
-    assert "Neighbours" in kinds(model)
+    assert "Neighbors" in kinds(model)
     pooled = model(new, features)
     model.opinions, model.pool = [GivenScores(1.0)], Pool([1.0])
     alone = model(new, features)
@@ -689,7 +689,7 @@ def test_neighbours_improve_the_scores(listed: bool) -> None:
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_the_pool_is_fitted_out_of_fold(listed: bool) -> None:
-    """With random features, the nearest neighbour of a row is the row itself."""
+    """With random features, the nearest neighbor of a row is the row itself."""
     scores, _, _ = draw_rows()
     rng = np.random.default_rng(0)
     y = torch.from_numpy(rng.integers(6, size=240))
@@ -700,7 +700,7 @@ def test_the_pool_is_fitted_out_of_fold(listed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_pool, "MIN_GAIN", -np.inf)
         every = fit(ranking, y, x, score_type, learners=learners)
-    chosen = [i for i, kind in enumerate(kinds(every)) if kind in ("Neighbours", "LearnerOpinion")]
+    chosen = [i for i, kind in enumerate(kinds(every)) if kind in ("Neighbors", "LearnerOpinion")]
     assert len(chosen) == 2
     for position in chosen:
         in_sample = only(every, position)(ranking, x)
@@ -722,7 +722,7 @@ def test_the_pool_is_fitted_out_of_fold(listed: bool) -> None:
     assert learned.sum() > 1
     first = [sum(o.n_tables for o in every.opinions[:i]) for i in chosen]
     out_of_fold = [every.pool.exponents[i] for i in (first[0], first[0] + 1, first[1])]
-    # With candidates, neighbours do estimate the mass outside them.
+    # With candidates, neighbors do estimate the mass outside them.
     assert sum(out_of_fold) < (0.5 if listed else 0.2)
 
 
@@ -752,7 +752,7 @@ def test_the_pool_is_fitted_on_a_sample_of_many_rows(
     model, returned = fit_with_out_of_fold(ranking, y, x, "logits")
     assert n_rows == [400]
     assert len(returned) == 1200  # All rows are re-scored.
-    assert all(len(o.index) == 1200 for o in model.opinions if isinstance(o, Neighbours))
+    assert all(len(o.index) == 1200 for o in model.opinions if isinstance(o, Neighbors))
     assert model.pool.exponents != whole.pool.exponents
     difference = mean_log_likelihood(returned, y) - mean_log_likelihood(expected, y)
     assert abs(difference) < 0.02

@@ -1,4 +1,4 @@
-"""Reference implementations: losses by definition, and infima by numerical minimisation."""
+"""Reference implementations: losses by definition, and infima by numerical minimization."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def suboptimal_set(rng: np.random.Generator, weights: Vector, k: int) -> NDArray
             return kept
 
 
-# Infimum of the error over all scores, or over those that keep a set, by a numerical minimiser
+# Infimum of the error over all scores, or over those that keep a set, by a numerical minimizer
 
 
 def minimal_error(
     loss: str, weights: ArrayLike, kept: ArrayLike | None = None, q: float = 0.7, rho: float = 1.0
 ) -> float:
-    """Minimise `sum weights phi` over all scores, or over those that rank the kept labels first.
+    """Minimize `sum weights phi` over all scores, or over those that rank the kept labels first.
 
-    The problems are convex programmes in the softmax or in the centered scores. Losses without a
-    special case are minimised as smooth functions.
+    The problems are convex programs in the softmax or in the centered scores. Losses without a
+    special case are minimized as smooth functions.
     """
     w = np.asarray(weights, dtype=float)
     n = len(w)
@@ -81,8 +81,8 @@ def minimal_error(
         inside, outside = np.flatnonzero(kept), np.flatnonzero(~np.asarray(kept, dtype=bool))
         order = np.array([np.eye(n)[j] - np.eye(n)[i] for i in inside for j in outside])
     if loss == "mae":
-        programme = linprog(-w, order, np.zeros(len(order)), np.ones((1, n)), [1], (0, 1))
-        return float(w.sum() + programme.fun)
+        program = linprog(-w, order, np.zeros(len(order)), np.ones((1, n)), [1], (0, 1))
+        return float(w.sum() + program.fun)
     if loss == "hinge":
         return _minimal_hinge(w, order)
     if loss == "margin":
@@ -122,10 +122,10 @@ def _minimal_smooth(loss: str, w: Vector, order: Vector, q: float) -> float:
 
 
 def _minimal_hinge(v: Vector, order: Vector) -> float:
-    """Minimise over r with sum 0 and s >= max(0, 1 + r)."""
+    """Minimize over r with sum 0 and s >= max(0, 1 + r)."""
     n = len(v)
     above = np.hstack([np.eye(n), -np.eye(n)])
-    programme = linprog(
+    program = linprog(
         np.r_[np.zeros(n), v],
         np.vstack([above, np.hstack([order, np.zeros_like(order)])]),
         np.r_[-np.ones(n), np.zeros(len(order))],
@@ -133,7 +133,7 @@ def _minimal_hinge(v: Vector, order: Vector) -> float:
         [0],
         [(None, None)] * n + [(0, None)] * n,
     )
-    return float(programme.fun)
+    return float(program.fun)
 
 
 def _pieces(n: int) -> list[tuple[int, ...]]:
@@ -145,8 +145,8 @@ def _minimal_margin(v: Vector, order: Vector, rho: float, piece: tuple[int, ...]
     slope = np.array([v[y] / rho if part == 1 else 0.0 for y, part in enumerate(piece)])
     constant = sum(v[y] for y, part in enumerate(piece) if part)
     ranges = [((None, -rho), (-rho, 0), (0, None))[part] for part in piece]
-    programme = linprog(slope, order, np.zeros(len(order)), np.ones((1, len(v))), [0], ranges)
-    return float(programme.fun + constant) if programme.success else np.inf
+    program = linprog(slope, order, np.zeros(len(order)), np.ones((1, len(v))), [0], ranges)
+    return float(program.fun + constant) if program.success else np.inf
 
 
 # Smallest regret for a kept set in any precision, by enumeration of the pooled blocks
@@ -162,7 +162,7 @@ def infimum(loss: str, w: Sequence[mpmath.mpf], q: float) -> mpmath.mpf:
 def minimal_regret(
     loss: str, w: Sequence[mpmath.mpf], kept: Sequence[bool], q: float = 0.7
 ) -> mpmath.mpf:
-    """Minimise the regret over all scores that rank the kept labels first.
+    """Minimize the regret over all scores that rank the kept labels first.
 
     Labels that tie have the same score, so that only the mean of their weights matters. The
     function tries every block of kept and other labels, and takes the smallest regret of those

@@ -432,7 +432,7 @@ def test_bounded_gradient_agrees_with_the_lipschitz_constant(loss) -> None:
     assert get_loss(loss).bounded_gradient == (lipschitz(loss, n=5) < math.inf)
 
 
-# Generalisation
+# Generalization
 
 
 def example_bound(loss: str = "log", **changes: float) -> float:

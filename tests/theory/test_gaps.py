@@ -145,7 +145,7 @@ def test_invalid_arguments_are_rejected() -> None:
         minimizability_gap("max", random_data(0))
 
 
-# Data that are realizable for top-2, on which surrogate minimisers have a top-2 error
+# Data that are realizable for top-2, on which surrogate minimizers have a top-2 error
 
 
 def two_example_error(loss: str, weights: torch.Tensor, e: float, q: float) -> torch.Tensor:
@@ -171,7 +171,7 @@ def test_top_two_example_is_realizable_for_two_labels(e) -> None:
 
 @pytest.mark.parametrize("e", [0.05, 0.1, 0.2])
 @pytest.mark.parametrize("loss", ["log", "exp"])
-def test_minimisers_of_convex_losses_have_an_error_on_the_top_two_example(loss, e) -> None:
+def test_minimizers_of_convex_losses_have_an_error_on_the_top_two_example(loss, e) -> None:
     data, _ = top_two_example(e)
     result = minimizability_gap(loss, data, starts=1)
     assert data.top_k_error(result.weights, 2) == pytest.approx(e / 2)
@@ -226,7 +226,7 @@ def test_a_sequence_of_weights_tends_to_the_smallest_loss_and_has_a_top_two_erro
 def test_max_loss_example_agrees_with_a_linear_programme() -> None:
     p, scores, surrogate, target = max_loss_example()
     n = len(p)
-    # Minimise over h and t_y >= max(0, 1 - h_y + h_z) for all z != y.
+    # Minimize over h and t_y >= max(0, 1 - h_y + h_z) for all z != y.
     rows = []
     for y in range(n):
         for z in range(n):
@@ -234,7 +234,7 @@ def test_max_loss_example_agrees_with_a_linear_programme() -> None:
                 row = np.zeros(2 * n)
                 row[y], row[z], row[n + y] = -1, 1, -1
                 rows.append(row)
-    programme = linprog(
+    program = linprog(
         np.r_[np.zeros(n), p],
         np.array(rows),
         -np.ones(len(rows)),
@@ -246,7 +246,7 @@ def test_max_loss_example_agrees_with_a_linear_programme() -> None:
             p[y] * max(0.0, *(1 - h[y] + h[z] for z in range(n) if z != y)) for y in range(n)
         )
 
-    assert programme.fun == pytest.approx(error(scores)) == pytest.approx(1)
+    assert program.fun == pytest.approx(error(scores)) == pytest.approx(1)
     assert surrogate == 0
     assert target == pytest.approx(top_k_error(p, scores, 1) - (1 - p.max()))
     assert target > 0.05

@@ -1,4 +1,4 @@
-"""The smallest surrogate regret of a decision, against a minimiser and 400-digit arithmetic."""
+"""The smallest surrogate regret of a decision, against a minimizer and 400-digit arithmetic."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def cases(seed: int, count: int) -> list[tuple[NDArray[np.float64], NDArray[np.b
     return pairs
 
 
-# Against a numerical minimiser
+# Against a numerical minimizer
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
-def test_top_k_regret_agrees_with_a_minimiser(loss, q) -> None:
+def test_top_k_regret_agrees_with_a_minimizer(loss, q) -> None:
     for p, kept in cases(seed=1, count=9):
         if loss == "margin" and len(p) == 5:
-            continue  # It needs 243 programmes.
+            continue  # It needs 243 programs.
         w = p if loss in COMP_SUM else 1 - p
         least = minimal_error(loss, w, kept, q) - minimal_error(loss, w, q=q)
         result = math.exp(top_k_log_regret(loss, np.log(p), kept, q))
@@ -92,7 +92,7 @@ def test_top_k_regret_agrees_with_a_minimiser(loss, q) -> None:
 
 
 @pytest.mark.parametrize(("loss", "q"), WITH_EXPONENTS)
-def test_cost_sensitive_regret_agrees_with_a_minimiser(loss, q) -> None:
+def test_cost_sensitive_regret_agrees_with_a_minimizer(loss, q) -> None:
     rng = np.random.default_rng(2)
     for i in range(9):
         w = rng.uniform(0.05, 1.0, size=3 + i % (2 if loss == "margin" else 3))

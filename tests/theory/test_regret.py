@@ -1,4 +1,4 @@
-"""Regrets agree with enumeration, and infima with a numerical minimiser."""
+"""Regrets agree with enumeration, and infima with a numerical minimizer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(draw: st.DrawFn) -> tuple[NDArray[np.float64], list[float], int]:
 
 
 def random_distribution(seed: int, n: int, floor: float = 0.02) -> NDArray[np.float64]:
-    """Draw a distribution without labels that are too rare for a numerical minimiser."""
+    """Draw a distribution without labels that are too rare for a numerical minimizer."""
     p = np.random.default_rng(seed).dirichlet(np.ones(n)) + floor
     return p / p.sum()
 
@@ -103,7 +103,7 @@ def test_the_set_of_all_labels_has_no_error() -> None:
 def test_cardinality_regret_agrees_with_enumeration(seed) -> None:
     rng = np.random.default_rng(seed)
     n, members = int(rng.integers(2, 7)), int(rng.integers(1, 6))
-    p, costs = random_distribution(seed, n), 3 * rng.random((members, n))  # Not normalised.
+    p, costs = random_distribution(seed, n), 3 * rng.random((members, n))  # Not normalized.
     errors = [math.fsum(p[y] * costs[k, y] for y in range(n)) for k in range(members)]
     assert expected_costs(p, costs) == pytest.approx(errors)
     result = [cardinality_regret(p, costs, choice) for choice in range(members)]
@@ -169,7 +169,7 @@ def test_errors_do_not_depend_on_a_shift_or_the_order_of_labels(loss, seed) -> N
 
 @pytest.mark.parametrize(("loss", "q"), with_exponents(losses_with("infimum"), (0.3, 0.7)))
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_infimum_agrees_with_a_minimiser(loss, n, q) -> None:
+def test_infimum_agrees_with_a_minimizer(loss, n, q) -> None:
     for seed in range(3):
         p = random_distribution(seed, n)
         result = minimal_error(loss, weights(loss, p), q=q)
@@ -178,7 +178,7 @@ def test_infimum_agrees_with_a_minimiser(loss, n, q) -> None:
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
-def test_cost_sensitive_infimum_agrees_with_a_minimiser(loss, members) -> None:
+def test_cost_sensitive_infimum_agrees_with_a_minimizer(loss, members) -> None:
     for seed in range(3):
         p, costs = random_distribution(seed, 3), random_costs(seed, members, 3)
         result = minimal_error(loss, weights(loss, p, costs))

@@ -45,7 +45,7 @@ class PredictorMixin(SavingMixin):
         path: str | os.PathLike[str] = "report.html",
         **options: Any,
     ) -> Path:
-        """Write a report of the fitted model on labelled rows. See :func:`shortlist.report`."""
+        """Write a report of the fitted model on labeled rows. See :func:`shortlist.report`."""
         from shortlist.html_report import report
 
         return report(self, scores, y, features, path, **options)  # type: ignore[arg-type]

@@ -219,7 +219,7 @@ def select_rows(matrix: Tensor | RowView, rows: RowIndex) -> Tensor | RowView:
 
 
 def allocate_tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return an uninitialised tensor, which is memory-mapped if it is large.
+    """Return an uninitialized tensor, which is memory-mapped if it is large.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def allocate_tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) 
 
 
 def _allocate_array(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """Return an uninitialised array, which is memory-mapped if it is large."""
+    """Return an uninitialized array, which is memory-mapped if it is large."""
     if prod(shape) * dtype.itemsize <= MAX_BYTES_IN_MEMORY:
         return np.empty(shape, dtype)
     return _allocate_mapped(shape, dtype)

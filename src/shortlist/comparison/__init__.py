@@ -11,7 +11,7 @@ from shortlist.comparison.measurements import Measurement
 from shortlist.comparison.methods import default_methods
 from shortlist.comparison.plan import Plan, plan_comparison
 from shortlist.comparison.result import MAIN_METHOD, Comparison, FittedMethod, MethodResult
-from shortlist.comparison.rows import LabelledRows, TestRows
+from shortlist.comparison.rows import LabeledRows, TestRows
 from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
 
@@ -20,7 +20,7 @@ __all__ = [
     "MAIN_METHOD",
     "Comparison",
     "FittedMethod",
-    "LabelledRows",
+    "LabeledRows",
     "Measurement",
     "MethodResult",
     "Plan",

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from shortlist.comparison.measurements import Measurement
 from shortlist.comparison.result import FittedMethod, MethodResult
-from shortlist.comparison.rows import LabelledRows
+from shortlist.comparison.rows import LabeledRows
 from shortlist.frontier import Frontier
 from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
 from shortlist.predictors import SetPredictor
@@ -22,9 +22,9 @@ def measure(
     name: str,
     method: SetPredictor,
     accuracies: Sequence[float],
-    train: LabelledRows,
-    calibration: LabelledRows | None,
-    test: LabelledRows,
+    train: LabeledRows,
+    calibration: LabeledRows | None,
+    test: LabeledRows,
 ) -> MethodResult:
     """Fit a method and measure it at every accuracy.
 
@@ -36,11 +36,11 @@ def measure(
         The method. It is cloned and stays unfitted.
     accuracies : sequence of float
         Accuracies to measure at.
-    train : LabelledRows
+    train : LabeledRows
         Rows to fit on.
-    calibration : LabelledRows or None
+    calibration : LabeledRows or None
         Calibration rows. Without them, no accuracy is guaranteed.
-    test : LabelledRows
+    test : LabeledRows
         Rows to measure on.
 
     Returns
@@ -67,8 +67,8 @@ def measure(
 def _fit(
     method: SetPredictor,
     accuracy: float,
-    train: LabelledRows,
-    calibration: LabelledRows | None,
+    train: LabeledRows,
+    calibration: LabeledRows | None,
 ) -> SetPredictor:
     """Fit a copy of a method, and calibrate it if it can be calibrated."""
     model: SetPredictor = clone(method)
@@ -94,7 +94,7 @@ def measure_at(
     model: SetPredictor,
     accuracy: float,
     curve: Frontier,
-    test: LabelledRows,
+    test: LabeledRows,
     fit_seconds: float,
 ) -> Measurement:
     """Measure a fitted model at one accuracy.
@@ -109,7 +109,7 @@ def measure_at(
         Accuracy to reach, and to guarantee if the model is calibrated.
     curve : Frontier
         The model's curve on the test rows.
-    test : LabelledRows
+    test : LabeledRows
         Rows to measure on.
     fit_seconds : float
         Seconds that fitting and calibration took.

@@ -13,7 +13,7 @@ from shortlist.comparison.measure import measure
 from shortlist.comparison.methods import choose_methods
 from shortlist.comparison.result import Comparison, MethodResult
 from shortlist.comparison.rows import (
-    LabelledRows,
+    LabeledRows,
     TestRows,
     split_test_rows,
     warn_about_known_test_rows,
@@ -35,11 +35,11 @@ class Plan:
         The comparison that receives the results.
     methods : dict of str to SetPredictor
         Methods to measure.
-    train : LabelledRows
+    train : LabeledRows
         Rows to fit every method on.
-    calibration : LabelledRows or None
+    calibration : LabeledRows or None
         Rows to calibrate every method with.
-    test : LabelledRows
+    test : LabeledRows
         Rows to measure every method on.
     rescored_scores : tuple of str
         Names of the conformity scores to measure on re-scored probabilities too.
@@ -49,9 +49,9 @@ class Plan:
 
     comparison: Comparison
     methods: dict[str, SetPredictor]
-    train: LabelledRows
-    calibration: LabelledRows | None
-    test: LabelledRows
+    train: LabeledRows
+    calibration: LabeledRows | None
+    test: LabeledRows
     rescored_scores: tuple[str, ...]
     seed: int
 
@@ -67,13 +67,13 @@ class Plan:
         if rescorer is None or not self.rescored_scores:
             return self.comparison
 
-        def rescore(rows: LabelledRows) -> LabelledRows:
-            return LabelledRows(rescorer.rescored(rows.ranking, rows.features), rows.y, None)
+        def rescore(rows: LabeledRows) -> LabeledRows:
+            return LabeledRows(rescorer.rescored(rows.ranking, rows.features), rows.y, None)
 
         # The model has learned from the training rows. Probabilities that were influenced by a
         # row's own label would make the row look easier than a new one.
         out_of_fold = rescorer.out_of_fold(self.train.ranking, self.train.features)
-        train = LabelledRows(out_of_fold, self.train.y, None)
+        train = LabeledRows(out_of_fold, self.train.y, None)
         calibration = None if self.calibration is None else rescore(self.calibration)
         test = rescore(self.test)
         for score in self.rescored_scores:

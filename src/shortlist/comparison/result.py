@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shortlist._utils.integrations import ComparisonMixin
 from shortlist.comparison.measurements import Measurement, format_table
-from shortlist.comparison.rows import LabelledRows
+from shortlist.comparison.rows import LabeledRows
 from shortlist.frontier import Frontier
 from shortlist.predictors import SetPredictor
 
@@ -32,13 +32,13 @@ class FittedMethod:
         Model for each accuracy. All accuracies have the same model unless the method is tuned.
     curves : dict of float to Frontier
         Curve of the model for each accuracy, on the test rows.
-    test : LabelledRows
+    test : LabeledRows
         The test rows, with re-scored probabilities if the method takes them.
     """
 
     models: dict[float, SetPredictor]
     curves: dict[float, Frontier]
-    test: LabelledRows
+    test: LabeledRows
 
     def nearest(self, accuracy: float) -> float:
         """Return the measured accuracy that is nearest to an accuracy; of two, the lower one."""

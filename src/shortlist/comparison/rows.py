@@ -1,4 +1,4 @@
-"""Labelled rows, and their split into test rows and other rows."""
+"""Labeled rows, and their split into test rows and other rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TestRows: TypeAlias = "float | tuple[ArrayLike | Ranking, ArrayLike, ArrayLike |
 """A fraction of the rows, or rows as (scores, y, features)."""
 
 
-class LabelledRows(NamedTuple):
+class LabeledRows(NamedTuple):
     """Rows in the order in which `fit`, `calibrate` and `frontier` take their parts.
 
     Parameters
@@ -41,7 +41,7 @@ class LabelledRows(NamedTuple):
     y: NDArray[np.generic]
     features: Tensor | None
 
-    def take(self, index: NDArray[np.intp]) -> LabelledRows:
+    def take(self, index: NDArray[np.intp]) -> LabeledRows:
         """Return the rows at an index.
 
         Parameters
@@ -51,12 +51,12 @@ class LabelledRows(NamedTuple):
 
         Returns
         -------
-        LabelledRows
+        LabeledRows
             These rows, in the order of the index.
         """
         x = self.features
         x = None if x is None else x[row_index(index, len(x), x.device)]
-        return LabelledRows(self.ranking[index], self.y[index], x)
+        return LabeledRows(self.ranking[index], self.y[index], x)
 
 
 def split_test_rows(
@@ -66,7 +66,7 @@ def split_test_rows(
     classes: ArrayLike | None,
     test: TestRows,
     seed: int,
-) -> tuple[LabelledRows, LabelledRows, NDArray[np.intp] | None]:
+) -> tuple[LabeledRows, LabeledRows, NDArray[np.intp] | None]:
     """Return the rows to fit and calibrate, the test rows, and the row numbers of the test rows.
 
     The row numbers are None if the user gave the test rows.
@@ -75,7 +75,7 @@ def split_test_rows(
     ranking, _, score_type = validator._validate_fit(scores, y, classes)
     validator._finalize_fit(ranking, score_type)
     x = None if features is None else as_features(features, rows=len(ranking))
-    rows = LabelledRows(ranking, label_array(y), x)
+    rows = LabeledRows(ranking, label_array(y), x)
     if isinstance(test, tuple | list):
         return rows, _validate_test_rows(validator, test, features, x), None
     if not isinstance(test, Real):
@@ -92,7 +92,7 @@ def _validate_test_rows(
     test: Sequence[Any],
     features: ArrayLike | None,
     x: Tensor | None,
-) -> LabelledRows:
+) -> LabeledRows:
     """Return the test rows that the user gave, validated against the other rows."""
     if len(test) not in (2, 3):
         raise ValueError(
@@ -106,17 +106,17 @@ def _validate_test_rows(
             f"the {with_features} rows have features, but the {without} rows have none"
         )
     try:
-        ranking, _ = validator._validate_labelled(scores, y)
+        ranking, _ = validator._validate_labeled(scores, y)
         test_x = None
         if x is not None:
             matched = match_columns(test_features, column_names(features), "features")
             test_x = as_features(matched, rows=len(ranking), columns=x.shape[1])
     except ValueError as error:
         raise ValueError(f"test: {error}") from error
-    return LabelledRows(ranking, label_array(y), test_x)
+    return LabeledRows(ranking, label_array(y), test_x)
 
 
-def warn_about_known_test_rows(known: LabelledRows, test: LabelledRows) -> None:
+def warn_about_known_test_rows(known: LabeledRows, test: LabeledRows) -> None:
     """Warn if test rows are among the rows to fit and calibrate."""
     count = TrainingRows(known.ranking).count_in(test.ranking)
     if count:

@@ -42,7 +42,7 @@ def p_value_table(
 def level_frontier(
     function: LevelFunction, ranking: Ranking, index: Tensor, features: Matrix | None, name: str
 ) -> Frontier:
-    """Return the frontier of labelled rows, with a point for each threshold that matters."""
+    """Return the frontier of labeled rows, with a point for each threshold that matters."""
     blocks: Iterable[Block] = function.blocks(ranking, features)
     in_memory = len(ranking) * ranking.depth <= BAND_VALUES
     if in_memory:

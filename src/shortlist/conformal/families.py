@@ -136,7 +136,7 @@ class Conformal(LevelFamily):
     def calibrate(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, score_type: str = "auto"
     ) -> Conformal:
-        """Return a copy of the family with thresholds from labelled rows.
+        """Return a copy of the family with thresholds from labeled rows.
 
         Parameters
         ----------

@@ -139,7 +139,7 @@ def listed_rank(n_rows: int, n_unlisted: int, accuracy: float) -> int:
     Let `pi` be the unknown probability that the true label is listed, and let the unlisted labels
     of calibration rows have the lowest levels. The rank of `quantile_rank` is then exact on
     average over all calibrations, but not over those that are not refused: an accuracy above `pi`
-    would be answered whenever the calibration rows are favourable by chance. So `pi` is tested by
+    would be answered whenever the calibration rows are favorable by chance. So `pi` is tested by
     its Clopper-Pearson bound `b` at confidence ``1 - LISTING_ERROR``:
 
     - Given the number of unlisted labels, rank `j` of the listed levels has the accuracy

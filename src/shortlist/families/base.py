@@ -71,7 +71,7 @@ class Family(ABC):
         return False
 
     def fit(self, ranking: Ranking, index: Tensor, score_type: ScoreType) -> Family:
-        """Return the family with members that are fitted on labelled rows.
+        """Return the family with members that are fitted on labeled rows.
 
         Selectors call this in their own `fit`. The default is to return the family unchanged.
 

@@ -87,7 +87,7 @@ def report(
     examples: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Evaluate a fitted model on labelled rows, and write the result as one HTML page.
+    """Evaluate a fitted model on labeled rows, and write the result as one HTML page.
 
     Parameters
     ----------

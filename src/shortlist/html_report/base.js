@@ -28,7 +28,7 @@ function show(id, value, text) {
   byId(id).dataset.value = String(value);
 }
 
-// The dash pattern of a line. Colours repeat after eight methods, dash patterns after 24.
+// The dash pattern of a line. Colors repeat after eight methods, dash patterns after 24.
 const dash = (i) => Math.floor(i / 8) % 3;
 
 const pointOf = (method, target) => {

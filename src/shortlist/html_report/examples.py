@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist.comparison import FittedMethod, LabelledRows
+from shortlist.comparison import FittedMethod, LabeledRows
 from shortlist.html_report.operating_points import OperatingPoints
 from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
@@ -122,7 +122,7 @@ def example_sets(
     return ExampleSets(sets=sets)
 
 
-def sets_of_sizes(model: SetPredictor, rows: LabelledRows, sizes: Tensor) -> PredictionSets | None:
+def sets_of_sizes(model: SetPredictor, rows: LabeledRows, sizes: Tensor) -> PredictionSets | None:
     """Return the sets of the given sizes; None if sets are not prefixes of a ranking."""
     if not model.sets_are_prefixes:
         return None
@@ -133,11 +133,11 @@ def sets_of_sizes(model: SetPredictor, rows: LabelledRows, sizes: Tensor) -> Pre
     return PredictionSets(torch.cat(flat), torch.cat(lengths), rows.ranking.classes)
 
 
-def _prefix_rankings(model: SetPredictor, rows: LabelledRows) -> Iterator[tuple[slice, Ranking]]:
+def _prefix_rankings(model: SetPredictor, rows: LabeledRows) -> Iterator[tuple[slice, Ranking]]:
     return model._prefix_rankings(model._validate_scores(rows.ranking), rows.features)
 
 
-def _label_order(model: SetPredictor, rows: LabelledRows) -> list[list[int]]:
+def _label_order(model: SetPredictor, rows: LabeledRows) -> list[list[int]]:
     """Return the ranked labels of each row, up to the number that is shown."""
     order: list[list[int]] = []
     for _, ranked in _prefix_rankings(model, rows):

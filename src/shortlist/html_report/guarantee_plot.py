@@ -14,7 +14,7 @@ from shortlist._utils.validation import check_probability
 from shortlist.conformal import quantile_rank
 from shortlist.guarantee import Guarantee
 from shortlist.html_report.operating_points import TARGETS
-from shortlist.html_report.single_model import labelled_rows
+from shortlist.html_report.single_model import labeled_rows
 from shortlist.predictors import SetPredictor
 from shortlist.ranking import Ranking
 
@@ -34,7 +34,7 @@ def plot_guarantee(
     accuracies: Sequence[float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the accuracy on labelled rows against the guaranteed accuracy.
+    """Plot the accuracy on labeled rows against the guaranteed accuracy.
 
     If the guarantee is tight, the measured accuracy lies in the shaded area for 95% of all draws of
     calibration and test rows. Points above the area mean that sets are larger than necessary, at
@@ -78,7 +78,7 @@ def plot_guarantee(
 
     chosen = TARGETS if accuracies is None else accuracies
     asked = [check_probability(a, "each of accuracies") for a in chosen]
-    rows = labelled_rows(model, scores, y, features)
+    rows = labeled_rows(model, scores, y, features)
     if not model.is_calibrated:
         raise ValueError(
             f"this {type(model).__name__} is not calibrated and guarantees no accuracy; call "

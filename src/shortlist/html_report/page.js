@@ -105,7 +105,7 @@ function showClasses(point) {
     shown.push({ name: data.others, hits, of, share: hits / of });
   }
   const asked = data.accuracies[state.target];
-  const colour = `c${state.method % 8}`;
+  const color = `c${state.method % 8}`;
   const longest = Math.max(...shown.map((row) => row.name.length));
   list.style.setProperty("--name", `${Math.min(9, 0.6 * longest + 0.4)}rem`);
   list.replaceChildren(
@@ -117,7 +117,7 @@ function showClasses(point) {
         make(
           "span",
           { class: "track", "aria-hidden": "true" },
-          make("span", { class: `fill ${colour}`, style: `width:${100 * row.share}%` }),
+          make("span", { class: `fill ${color}`, style: `width:${100 * row.share}%` }),
           make("span", { class: "mark", style: `left:${100 * asked}%` })
         ),
         make(

@@ -1,4 +1,4 @@
-"""Evaluate one fitted model on labelled rows, as a comparison with sets of one size."""
+"""Evaluate one fitted model on labeled rows, as a comparison with sets of one size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shortlist.comparison import (
     ACCURACIES,
     Comparison,
     FittedMethod,
-    LabelledRows,
+    LabeledRows,
     MethodResult,
     measure_at,
 )
@@ -78,7 +78,7 @@ def evaluate_model(
             "together; report on a model without groups, such as one with by=None"
         )
     levels = tuple(check_probability(a, "each of accuracies") for a in accuracies)
-    rows = labelled_rows(model, scores, y, features)
+    rows = labeled_rows(model, scores, y, features)
     ranking = rows.ranking
     summary = f"{len(ranking):,} test rows, {ranking.n_classes} classes"
     if model.is_calibrated:
@@ -93,19 +93,19 @@ def evaluate_model(
     return comparison
 
 
-def labelled_rows(
+def labeled_rows(
     model: SetPredictor,
     scores: ArrayLike | Ranking,
     y: ArrayLike,
     features: ArrayLike | None,
-) -> LabelledRows:
-    """Return labelled rows after their validation by the model."""
-    ranking, _ = model._validate_labelled(scores, y)
+) -> LabeledRows:
+    """Return labeled rows after their validation by the model."""
+    ranking, _ = model._validate_labeled(scores, y)
     x = None
     if features is not None:
         matched = match_columns(features, model.feature_names, "features")
         x = as_features(matched, rows=len(ranking))
-    return LabelledRows(ranking, label_array(y), x)
+    return LabeledRows(ranking, label_array(y), x)
 
 
 def _has_one_size(curve: Frontier) -> bool:
@@ -114,7 +114,7 @@ def _has_one_size(curve: Frontier) -> bool:
 
 
 def _add(
-    comparison: Comparison, name: str, model: SetPredictor, curve: Frontier, rows: LabelledRows
+    comparison: Comparison, name: str, model: SetPredictor, curve: Frontier, rows: LabeledRows
 ) -> None:
     """Measure a fitted model and add it to a comparison."""
     accuracies = comparison.accuracies

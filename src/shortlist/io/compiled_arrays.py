@@ -1,6 +1,6 @@
 """Checks of fitted arrays that the compiled code of scikit-learn trusts.
 
-Trees, boosting, nearest neighbours and support vector machines use the integers in their fitted
+Trees, boosting, nearest neighbors and support vector machines use the integers in their fitted
 arrays as indices without checking them. They are checked here, once, when a model is loaded.
 """
 
@@ -23,7 +23,7 @@ METRICS = (
     *("euclidean", "hamming", "infinity", "jaccard", "l1", "l2", "manhattan", "minkowski"),
     *("nan_euclidean", "rogerstanimoto", "russellrao", "sokalsneath", "sqeuclidean", "yule"),
 )
-"""Metrics of nearest neighbours that have no arrays as parameters."""
+"""Metrics of nearest neighbors that have no arrays as parameters."""
 KERNELS = ("linear", "poly", "rbf", "sigmoid", "precomputed")
 LOSS_LINKS = {
     "ExponentialLoss": "HalfLogitLink",
@@ -301,8 +301,8 @@ def _are_sparse(owner: object, *tables: Any) -> bool:
     return True
 
 
-def check_neighbours(owner: Any) -> None:
-    """Raise if the points, labels or parameters of nearest neighbours do not agree.
+def check_neighbors(owner: Any) -> None:
+    """Raise if the points, labels or parameters of nearest neighbors do not agree.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def check_neighbours(owner: Any) -> None:
     same = isinstance(labels, np.ndarray) and labels.shape == (n,) and labels.dtype.kind == "i"
     require(same and owner.outputs_2d_ is False, owner, "its labels have another shape")
     require(((labels >= 0) & (labels < n_classes)).all(), owner, "a label is not a class")
-    require(k is None or is_integer(k, 1, n), owner, f"it has {str(k)[:40]} neighbours")
+    require(k is None or is_integer(k, 1, n), owner, f"it has {str(k)[:40]} neighbors")
     is_number = owner.radius is None or _is_number(owner.radius)
     require(is_number, owner, "its radius is not a number")
     require(is_integer(owner.leaf_size, 1), owner, f"its leaf size is {str(owner.leaf_size)[:40]}")
@@ -351,7 +351,7 @@ def _check_metric(owner: Any) -> None:
 
 
 def build_search_tree(owner: Any) -> None:
-    """Build the search tree of nearest neighbours from their points.
+    """Build the search tree of nearest neighbors from their points.
 
     Parameters
     ----------

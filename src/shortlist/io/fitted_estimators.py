@@ -44,8 +44,8 @@ CHECKS: Mapping[type, Callable[[Any], None]] = {
     HistGradientBoostingClassifier: compiled.check_histograms,
     SVC: compiled.check_support_vectors,
     NuSVC: compiled.check_support_vectors,
-    KNeighborsClassifier: compiled.check_neighbours,
-    RadiusNeighborsClassifier: compiled.check_neighbours,
+    KNeighborsClassifier: compiled.check_neighbors,
+    RadiusNeighborsClassifier: compiled.check_neighbors,
     OneHotEncoder: transformers.check_one_hot,
     PolynomialFeatures: transformers.check_polynomial,
     CountVectorizer: transformers.check_vectorizer,
@@ -72,7 +72,7 @@ UNUSED_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 def check_fitted(parts: object, trusted: frozenset[str]) -> None:
     """Raise if an object in a classifier could harm the process that predicts with it.
 
-    Search trees of nearest neighbours are built, because they are not in the file. The numbers of
+    Search trees of nearest neighbors are built, because they are not in the file. The numbers of
     jobs are reset to None.
 
     Parameters

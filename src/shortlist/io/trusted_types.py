@@ -116,7 +116,7 @@ def _names(members: Iterable[object]) -> frozenset[str]:
 
 
 SEARCH_TREES = _names([BallTree, KDTree])
-"""Search trees of nearest neighbours. They are built from their points and never loaded."""
+"""Search trees of nearest neighbors. They are built from their points and never loaded."""
 GENERATORS = frozenset({name_of(np.random.Generator), "numpy.random.Generator"})
 """Random generators. They are never loaded, because no prediction uses them, and because NumPy
 creates one by calling a function that the file names, which can take any time."""

@@ -67,7 +67,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
     batch_size : int, default=128
         Number of rows in a mini-batch.
     weight_decay : float, default=1e-5
-        Strength of the L2 regularisation.
+        Strength of the L2 regularization.
     max_epochs : int, default=50
         Maximum number of epochs.
     patience : int, default=5
@@ -92,7 +92,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted.
     coef_ : ndarray of shape (n_classes, n_features)
-        Weights of the features as given, without standardisation.
+        Weights of the features as given, without standardization.
     intercept_ : ndarray of shape (n_classes,)
         Biases.
     history_ : History
@@ -203,7 +203,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
             name="classifier",
         )
         self.classes_ = classes
-        # The stored weights include the standardisation and apply to the features as given.
+        # The stored weights include the standardization and apply to the features as given.
         weight = linear.weight.detach().to(torch.float64) / standardize.scale
         bias = linear.bias.detach() - weight @ standardize.mean.to(torch.float64)
         self.coef_, self.intercept_ = weight.cpu().numpy(), bias.cpu().numpy()

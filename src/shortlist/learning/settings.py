@@ -34,7 +34,7 @@ class TrainingSettings:
     batch_size : int, default=128
         Number of rows in a mini-batch.
     weight_decay : float, default=1e-5
-        Strength of the L2 regularisation.
+        Strength of the L2 regularization.
     max_epochs : int, default=50
         Maximum number of epochs.
     patience : int, default=5

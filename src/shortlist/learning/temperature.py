@@ -24,7 +24,7 @@ MAX_SCORES = 1 << 24
 
 
 def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str = "auto") -> float:
-    """Return the temperature T that maximises the likelihood of `softmax(logits / T)`.
+    """Return the temperature T that maximizes the likelihood of `softmax(logits / T)`.
 
     Use rows on which the classifier was not trained. On its training rows, a classifier is less
     over-confident than on new rows.
@@ -75,7 +75,7 @@ def resolve_scale(
 
 
 def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
-    """Return the inverse temperature that maximises the likelihood, for label indices."""
+    """Return the inverse temperature that maximizes the likelihood, for label indices."""
     group = current_group()
     only_listed = score_type == "logits" and not ranking.is_dense
     if only_listed:
@@ -104,7 +104,7 @@ def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
 
 
 def _fit_log_scale(logs: list[Tensor], targets: list[Tensor], device: torch.device) -> float:
-    """Return log(scale) that maximises the likelihood of `softmax(scale * logs)`.
+    """Return log(scale) that maximizes the likelihood of `softmax(scale * logs)`.
 
     The likelihood includes the rows of all processes. This process can have no rows.
     """

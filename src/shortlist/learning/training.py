@@ -1,6 +1,6 @@
 """The training loop of all networks: classifiers, selectors and stacks of selectors.
 
-The optimizer is Adam with L2 regularisation, as in the paper, or AdamW. Training stops early on
+The optimizer is Adam with L2 regularization, as in the paper, or AdamW. Training stops early on
 validation rows and keeps the best weights. It can average the weights, and resume from a
 checkpoint. Each member of a stack has its own loss, clipped gradient and best weights, so that it
 ends with the same weights as if it were trained alone. All members are trained on the same rows,

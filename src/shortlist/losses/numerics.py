@@ -14,7 +14,7 @@ SERIES_BELOW = 1e-3
 def one_minus_exp(t: Tensor) -> Tensor:
     """Return `1 - e^-t` for `t >= 0`. Value and gradient are precise for small and large t."""
     # The gradient of expm1 is computed from its value, as 1 - (1 - e^-t). For a large t that is 0
-    # or rounding error, but mislabelled and hard examples need their small gradient.
+    # or rounding error, but mislabeled and hard examples need their small gradient.
     return torch.where(t < 1, -torch.expm1(-t), 1 - torch.exp(-t))
 
 

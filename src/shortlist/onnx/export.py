@@ -105,7 +105,7 @@ def export_onnx(
     guarantee.
 
     The graph does not split batches. A Shortlister that re-scores needs memory for the number of
-    rows times the number of neighbours (at most 50,000), so batches of about a thousand rows are
+    rows times the number of neighbors (at most 50,000), so batches of about a thousand rows are
     best.
 
     The guarantee holds for any random numbers that are given as `noise`. `predict_set` derives

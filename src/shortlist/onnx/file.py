@@ -33,7 +33,7 @@ def onnx_model(
     if size > MAX_BYTES:
         raise ValueError(
             f"the graph has {size / 2**30:.1f} GB of weights, but an ONNX file has at most 2 GB. "
-            "Most weights of a Shortlister are the features of its neighbours, up to 50,000 rows; "
+            "Most weights of a Shortlister are the features of its neighbors, up to 50,000 rows; "
             "fit it with fewer features, or with rescore=False"
         )
     outputs = {

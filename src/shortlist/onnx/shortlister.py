@@ -15,21 +15,21 @@ from shortlist.onnx.graph import F32, F64, INT, Value
 from shortlist.onnx.networks import mean_log_proba, residual, stack, standardized
 from shortlist.predictors.shortlister.opinions import (
     GivenScores,
-    Neighbours,
+    Neighbors,
     NetworkOpinion,
     Opinion,
     ScaledScores,
 )
 from shortlist.predictors.shortlister.opinions.base import MIN_SHARE
-from shortlist.predictors.shortlister.opinions.neighbours import SHARPNESS
+from shortlist.predictors.shortlister.opinions.neighbors import SHARPNESS
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel
 from shortlist.predictors.shortlister.rescoring import Rescorer
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
 GROUP = 8
-"""Number of neighbours whose weights are added together. Each class is padded to whole groups."""
+"""Number of neighbors whose weights are added together. Each class is padded to whole groups."""
 FAR = -1e4
-"""Cosine of neighbours that are padding, whose weight is therefore zero."""
+"""Cosine of neighbors that are padding, whose weight is therefore zero."""
 
 
 def rescored_log_proba(
@@ -103,8 +103,8 @@ def _networks(
     return [_align_columns(mean_log_proba(logits, members), labels, n_classes)]
 
 
-def _neighbours(
-    opinion: Neighbours, prior: Value, features: Value, labels: Value | None, n_classes: int
+def _neighbors(
+    opinion: Neighbors, prior: Value, features: Value, labels: Value | None, n_classes: int
 ) -> list[Value]:
     return [_align_columns(table, labels, n_classes) for table in _log_shares(opinion, features)]
 
@@ -113,7 +113,7 @@ OPINIONS: dict[type[Opinion], Callable[..., list[Value]]] = {
     GivenScores: _given_scores,
     ScaledScores: _scaled_scores,
     NetworkOpinion: _networks,
-    Neighbours: _neighbours,
+    Neighbors: _neighbors,
 }
 """Functions that write the tables of an opinion, by its type."""
 
@@ -133,13 +133,13 @@ def _align_columns(log_p: Value, labels: Value | None, n_classes: int) -> Value:
     return graph.concat([listed, mass])
 
 
-def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:
+def _log_shares(neighbors: Neighbors, features: Value) -> list[Value]:
     """Return both tables of log shares of all classes, each of shape (n_rows, n_classes)."""
     graph = features.graph
-    directions, ends = _group_by_class(neighbours)
-    x = standardized(neighbours.standardize, features)
-    if neighbours.root is not None:
-        root = neighbours.root.to("cpu", torch.float64)
+    directions, ends = _group_by_class(neighbors)
+    x = standardized(neighbors.standardize, features)
+    if neighbors.root is not None:
+        root = neighbors.root.to("cpu", torch.float64)
         eye = torch.eye(len(root), dtype=torch.float64)
         inverse = torch.linalg.solve_triangular(root, eye, upper=False)
         x = x @ inverse.T.to(torch.float32).contiguous()
@@ -157,11 +157,11 @@ def _log_shares(neighbours: Neighbours, features: Value) -> list[Value]:
     return tables
 
 
-def _group_by_class(neighbours: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _group_by_class(neighbors: Neighbors) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return directions, (n_features + 1, n_padded), and the group after the last of each class."""
-    given = neighbours.directions.cpu().numpy()
-    index = neighbours.index.cpu().numpy()
-    counts = np.bincount(index, minlength=neighbours.n_classes)
+    given = neighbors.directions.cpu().numpy()
+    index = neighbors.index.cpu().numpy()
+    counts = np.bincount(index, minlength=neighbors.n_classes)
     groups = -(-counts // GROUP)
     ends = np.concatenate([[0], groups.cumsum()])
     first = counts.cumsum() - counts

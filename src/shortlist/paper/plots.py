@@ -167,6 +167,6 @@ def _style(curve: Curve, selectors: list[Curve]) -> dict[str, object]:
 
 
 def _short_label(curve: Curve) -> str:
-    """Return the label without protocol and number of rows. Curves that share it share a colour."""
+    """Return the label without protocol and number of rows. Curves that share it share a color."""
     label = curve.label.removesuffix(", seen rows").removeprefix("cardinality-aware, ")
     return label.split(", m =")[0]

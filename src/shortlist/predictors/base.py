@@ -45,7 +45,7 @@ class AcceptedRows:
 
 
 class Outcomes(NamedTuple):
-    """Hits and sizes of the prediction sets of labelled rows."""
+    """Hits and sizes of the prediction sets of labeled rows."""
 
     hits: NDArray[np.bool_]
     """Whether each row's set contains its label."""
@@ -85,7 +85,7 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         *,
         classes: ArrayLike | None = None,
     ) -> SetPredictor:
-        """Learn from the scores (and features) of labelled rows.
+        """Learn from the scores (and features) of labeled rows.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         *,
         accuracies: Sequence[float],
     ) -> list[Outcomes | None]:
-        """Return hits and sizes of labelled rows at many guaranteed accuracies.
+        """Return hits and sizes of labeled rows at many guaranteed accuracies.
 
         Parameters
         ----------

@@ -301,7 +301,7 @@ class ConformalPredictor(SetPredictor):
             The calibrated predictor.
         """
         self._check_parameters()
-        ranking, index = self._validate_labelled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="miss")
         x = self._check_features(features, ranking)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         self._warn_if_trained_on(ranking)
@@ -613,7 +613,7 @@ class ConformalPredictor(SetPredictor):
         for i, accuracy in enumerate(accuracies):
             with suppress(UnreachableError):
                 thresholds[i] = float(self.thresholds(accuracy=accuracy).values)
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         ranking = self._require_calibration().schema.match(ranking)
         x = self._check_features(features, ranking)
         blocks = self._level_function().blocks(ranking, x)
@@ -660,7 +660,7 @@ class ConformalPredictor(SetPredictor):
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
-        """Return accuracy and mean size at up to a few hundred thresholds, on labelled rows.
+        """Return accuracy and mean size at up to a few hundred thresholds, on labeled rows.
 
         Parameters
         ----------
@@ -676,7 +676,7 @@ class ConformalPredictor(SetPredictor):
         Frontier
             One point for each threshold.
         """
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         x = self._check_features(features, ranking)
         return level_frontier(self._level_function(), ranking, index, x, self._display_name())
 

@@ -116,7 +116,7 @@ class FixedSelector(SetPredictor):
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:
         """Return accuracy and mean size of every member; see `SetPredictor.frontier`."""
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         members = range(len(self.family_))
         choices = [torch.full((len(ranking),), k, device=ranking.device) for k in members]
         return frontier_of_choices(

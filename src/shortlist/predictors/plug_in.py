@@ -326,7 +326,7 @@ class PlugInSelector(ConformalPredictor):
         """Return accuracy and mean size at many cost weights; see `ConformalPredictor.frontier`."""
         if self.family_.nested:
             return super().frontier(scores, y, features)
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         weights = np.geomspace(1, 1e-4, 50).tolist()
         return frontier_of_choices(
             self.family_,

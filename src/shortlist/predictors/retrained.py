@@ -223,7 +223,7 @@ class RetrainedScore(LAC):
 class RetrainedClassifier(ConformalPredictor):
     """Train a new classifier on the features, and threshold its probabilities (LAC).
 
-    This is what one would do without this library: use the labelled rows to train a better
+    This is what one would do without this library: use the labeled rows to train a better
     classifier, and keep some of them for one threshold. The given scores are not used. It is the
     alternative that the Shortlister has to beat, and `compare` measures it.
 

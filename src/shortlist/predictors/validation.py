@@ -89,10 +89,10 @@ class ScoreValidationMixin:
         check_score_type(ranking, getattr(self, "score_type_", "logits"))
         return self._with_classes(ranking, self._classes)
 
-    def _validate_labelled(
+    def _validate_labeled(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
     ) -> tuple[Ranking, Tensor]:
-        """Return the ranking and the label indices of labelled rows.
+        """Return the ranking and the label indices of labeled rows.
 
         Parameters
         ----------

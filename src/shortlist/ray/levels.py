@@ -278,7 +278,7 @@ def validate_rows(
     """Return the ranking, the label indices and the features of rows, validated by a model."""
     matched = rows.match_columns(model.classes_, model.feature_names)
     assert matched.y is not None
-    ranking, index = model._validate_labelled(
+    ranking, index = model._validate_labeled(
         matched.ranking(model.classes_), matched.y, unknown="miss"
     )
     x = None if matched.features is None else as_features(matched.features, rows=len(ranking))

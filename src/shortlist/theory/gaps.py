@@ -162,7 +162,7 @@ def minimizability_gap(
     rho : float, default=1.0
         Margin of the loss "margin".
     starts : int, default=8
-        Number of starts of the minimisation. The first start has zero weights, and the others
+        Number of starts of the minimization. The first start has zero weights, and the others
         have random weights. Non-convex losses (mae, gce, margin) need several starts.
     seed : int, default=0
         Seed of the random starts.
@@ -206,15 +206,15 @@ def minimizability_gap(
     least = float(error(best))
     for start in range(starts):
         weights = torch.randn(x.shape[1], n, generator=generator, dtype=torch.float64)
-        weights = _minimise(error, weights * (0.0 if start == 0 else 2.0))
+        weights = _minimize(error, weights * (0.0 if start == 0 else 2.0))
         value = float(error(weights))
         if value < least:
             best, least = weights, value
     return Gap(least, conditional, best.numpy())
 
 
-def _minimise(error: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """Minimise a function of the weights by L-BFGS."""
+def _minimize(error: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
+    """Minimize a function of the weights by L-BFGS."""
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=2000, tolerance_grad=1e-12, line_search_fn="strong_wolfe"
@@ -299,7 +299,7 @@ def max_loss_example() -> tuple[NDArray[np.float64], NDArray[np.float64], float,
         others = [np.delete(h, y).max() for y in range(3)]
         return float(sum(p[y] * max(0.0, 1 - h[y] + others[y]) for y in range(3)))
 
-    # The minimum of this linear programme is at equal scores, or where the scores of one or two
+    # The minimum of this linear program is at equal scores, or where the scores of one or two
     # labels exceed the others by one.
     one_leads = [np.where(np.arange(3) == y, 1.0, 0.0) for y in range(3)]
     two_lead = [1 - h for h in one_leads]

@@ -1,4 +1,4 @@
-"""Generalisation bounds and the constants of the losses in them."""
+"""Generalization bounds and the constants of the losses in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def generalization_bound(
     q: float = 0.7,
     published: bool = False,
 ) -> float:
-    """Bound the top-k regret of the empirical minimiser on m examples.
+    """Bound the top-k regret of the empirical minimizer on m examples.
 
     With probability at least 1 - delta over the sample, the top-k regret relative to the
     hypothesis set, plus the minimizability gap of the top-k loss, is at most the top-k bound at

@@ -39,7 +39,7 @@ _DEFINITIONS: Sequence[tuple[str, str]] = (
         "complete",
         "At every x, the score of a label can be any real number. Linear models with unbounded "
         "weights are complete for x other than zero. Models whose norm is bounded, for example "
-        "by regularisation or clipping, are not complete.",
+        "by regularization or clipping, are not complete.",
     ),
     (
         "closed under scaling",

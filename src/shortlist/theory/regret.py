@@ -237,7 +237,7 @@ def cardinality_regret(p: ArrayLike, costs: ArrayLike, choice: int) -> float:
     p : array-like of shape (n,)
         Probabilities of the labels.
     costs : array-like of shape (members, n)
-        Costs `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`, with or without normalisation.
+        Costs `1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)`, with or without normalization.
     choice : int
         Index of the chosen member.
 

@@ -114,7 +114,7 @@ def verify(
     """Test every theorem and lemma of the paper, and the corrected ones.
 
     Bounds are tested by gradient ascent from random starts, for n (or |K|) from 2 to 10 and every
-    k. The search maximises the ratio of the surrogate regret that the bound requires to the
+    k. The search maximizes the ratio of the surrogate regret that the bound requires to the
     smallest possible surrogate regret, which has a closed form. Lemmas are tested on random
     cases. For each published top-k bound that fails, the report has a simple counter-example
     that is checked in exact arithmetic. Losses added by `register_loss` are tested if their

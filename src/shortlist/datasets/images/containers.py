@@ -27,7 +27,7 @@ class ImageFiles:
     paths : tuple of Path
         The files.
     size : int, optional
-        Resize the shorter side to this many pixels and crop the centre square.
+        Resize the shorter side to this many pixels and crop the center square.
     """
 
     paths: tuple[Path, ...]

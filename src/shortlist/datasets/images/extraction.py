@@ -68,7 +68,7 @@ def extract_features(
     std : sequence of float, optional
         Value to divide each channel by.
     size : int, optional
-        Resize the shorter side to this many pixels and crop the centre square.
+        Resize the shorter side to this many pixels and crop the center square.
     pool : {"cls", "mean"} or callable, default="cls"
         How to reduce an output (rows, tokens, features) to (rows, features): take the first token,
         or the mean of all tokens. An output (rows, channels, height, width) is averaged over height

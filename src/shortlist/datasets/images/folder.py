@@ -33,7 +33,7 @@ def read_image_folder(
     path : path
         The folder. The names of the folders in it are the classes.
     size : int, optional
-        Resize the shorter side to this many pixels and crop the centre square. Required if images
+        Resize the shorter side to this many pixels and crop the center square. Required if images
         differ in size.
     classes : sequence of str, optional
         Classes of another split, so that both splits have the same labels. A class may then have

@@ -26,7 +26,7 @@ def make_preprocessing(
     mean, std : sequence of float or None
         Values to subtract and to divide by, for each channel.
     size : int or None
-        Resize the shorter side to this many pixels and crop the centre square.
+        Resize the shorter side to this many pixels and crop the center square.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def _per_channel(values: Sequence[float], name: str, x: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Resize the shorter side of float images to `size` pixels and crop the centre square."""
+    """Resize the shorter side of float images to `size` pixels and crop the center square."""
     height, width = images.shape[-2:]
     scale = size / min(height, width)
     shape = max(size, round(height * scale)), max(size, round(width * scale))

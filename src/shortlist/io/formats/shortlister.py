@@ -26,7 +26,7 @@ from shortlist.learning.networks import Ensemble, Residual, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors.shortlister.opinions import (
     GivenScores,
-    Neighbours,
+    Neighbors,
     NetworkOpinion,
     Opinion,
     ScaledScores,
@@ -50,7 +50,7 @@ def _check_rank_model(model: RankModel) -> None:
     ensure(depth <= buckets.sizes[-1], f"RankModel has a depth of {depth}, beyond its buckets")
 
 
-def _make_neighbours(
+def _make_neighbors(
     standardize: Standardize,
     n_classes: int,
     seed: int,
@@ -58,28 +58,28 @@ def _make_neighbours(
     root: Tensor | None,
     directions: Tensor,
     index: Tensor,
-) -> Neighbours:
-    neighbours = Neighbours(standardize, n_classes, seed, extra)
-    neighbours.root, neighbours.directions, neighbours.index = root, directions, index
-    return neighbours
+) -> Neighbors:
+    neighbors = Neighbors(standardize, n_classes, seed, extra)
+    neighbors.root, neighbors.directions, neighbors.index = root, directions, index
+    return neighbors
 
 
-def _check_neighbours(neighbours: Neighbours) -> None:
-    index, root, directions = neighbours.index, neighbours.root, neighbours.directions
-    n_columns = len(neighbours.standardize.mean)
+def _check_neighbors(neighbors: Neighbors) -> None:
+    index, root, directions = neighbors.index, neighbors.root, neighbors.directions
+    n_columns = len(neighbors.standardize.mean)
     same = directions.shape == (len(index), n_columns)
-    ensure(same, f"Neighbours has directions of shape {tuple(directions.shape)}")
-    ensure(len(index) > 0, "Neighbours has no rows")
-    ensure(index.dtype == torch.int64, f"Neighbours has labels of {index.dtype}")
-    ensure(is_index(index, neighbours.n_classes), "Neighbours has a label that is no class")
-    ensure((index[1:] >= index[:-1]).all(), "Neighbours: labels must be sorted")
-    dtypes = {neighbours.standardize.dtype, directions.dtype}
+    ensure(same, f"Neighbors has directions of shape {tuple(directions.shape)}")
+    ensure(len(index) > 0, "Neighbors has no rows")
+    ensure(index.dtype == torch.int64, f"Neighbors has labels of {index.dtype}")
+    ensure(is_index(index, neighbors.n_classes), "Neighbors has a label that is no class")
+    ensure((index[1:] >= index[:-1]).all(), "Neighbors: labels must be sorted")
+    dtypes = {neighbors.standardize.dtype, directions.dtype}
     if root is not None:
         same = root.shape == (n_columns, n_columns)
-        ensure(same, f"Neighbours has a root of shape {tuple(root.shape)}")
-        ensure((root.diagonal() > 0).all(), "Neighbours has a root without an inverse")
+        ensure(same, f"Neighbors has a root of shape {tuple(root.shape)}")
+        ensure((root.diagonal() > 0).all(), "Neighbors has a root without an inverse")
         dtypes.add(root.dtype)
-    ensure(len(dtypes) == 1, "Neighbours mixes dtypes")
+    ensure(len(dtypes) == 1, "Neighbors mixes dtypes")
 
 
 def _make_scaled(factor: Tensor, bias: Tensor) -> ScaledScores:
@@ -108,10 +108,10 @@ def _check_rescorer(rescorer: Rescorer) -> None:
             members, _, n_columns = opinion.scaling.factor.shape
             ensure(members >= n_folds, "ScaledScores has fewer members than folds")
             ensure(n_columns == n_classes, "ScaledScores has another number of classes")
-        elif isinstance(opinion, Neighbours):
-            ensure(opinion.n_classes == n_classes, "Rescorer has neighbours of other classes")
+        elif isinstance(opinion, Neighbors):
+            ensure(opinion.n_classes == n_classes, "Rescorer has neighbors of other classes")
             same = len(opinion.standardize.mean) == n_features
-            ensure(same, "Rescorer has neighbours with other features")
+            ensure(same, "Rescorer has neighbors with other features")
         elif isinstance(opinion, NetworkOpinion):
             stack = opinion.network.stack
             ensure(stack.members >= n_folds, "Rescorer has fewer networks than folds")
@@ -145,7 +145,7 @@ SHORTLISTER_FORMATS = (
     ),
     Format(NetworkOpinion, {"network": instance_of(Ensemble)}),
     Format(
-        Neighbours,
+        Neighbors,
         {
             "standardize": instance_of(Standardize),
             "n_classes": COUNT,
@@ -155,8 +155,8 @@ SHORTLISTER_FORMATS = (
             "directions": tensor("f", 2),
             "index": tensor("i", 1),
         },
-        make=_make_neighbours,
-        check=_check_neighbours,
+        make=_make_neighbors,
+        check=_check_neighbors,
     ),
     Format(Pool, {"exponents": sequence_of(number(0, 1e6), 1)}),
     Format(

@@ -247,7 +247,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         Parameters
         ----------
         scores : array-like of shape (n_rows, n_classes) or Ranking
-            Scores of labelled rows.
+            Scores of labeled rows.
         y : array-like of shape (n_rows,)
             True labels.
         features : array-like of shape (n_rows, n_features), optional
@@ -257,7 +257,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         -------
         Frontier
         """
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         return frontier_of_choices(
             self.family_,
             ranking,

@@ -333,7 +333,7 @@ class CardinalityPath(CardinalityBase):
         -------
         self
         """
-        ranking, index = self._validate_labelled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="miss")
         self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
         hits, sizes = hits_and_sizes(self.family_, ranking, index.clamp(min=0), choices)
@@ -355,7 +355,7 @@ class CardinalityPath(CardinalityBase):
         """
         if not self.is_calibrated:
             return [None] * len(accuracies)
-        ranking, index = self._validate_labelled(scores, y)
+        ranking, index = self._validate_labeled(scores, y)
         choices = list(self._choices(ranking, features))
         hits, sizes = (
             t.cpu().numpy() for t in hits_and_sizes(self.family_, ranking, index, choices)

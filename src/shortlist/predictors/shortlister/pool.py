@@ -141,8 +141,8 @@ class PoolFit:
             mean = (tables * p).sum(dim=2, keepdim=True)
             own = tables.gather(2, target.expand(n, -1)[..., None])
             # Differences to the mean keep the precision of covariances of tables that are close.
-            centred = tables - mean
-            second = (centred * p).flatten(1) @ centred.flatten(1).T
+            centered = tables - mean
+            second = (centered * p).flatten(1) @ centered.flatten(1).T
             value = -log_p.gather(1, target[:, None]).sum()
             parts = [value[None], (mean - own).sum(dim=(1, 2)), second.flatten()]
             total += torch.cat(parts).to(torch.float64)

@@ -1,7 +1,7 @@
 """Stage 1 of the Shortlister: re-score the labels of each row from its features.
 
 Several opinions estimate the class probabilities: the given scores, logistic regression, networks
-with and without the given scores, neighbours, and classifiers of the user. Each is cross-fitted:
+with and without the given scores, neighbors, and classifiers of the user. Each is cross-fitted:
 the probabilities of a row come from models that were fitted without its fold, and those of new
 rows are averaged over all models. A pool weighs the opinions by how well they predict rows out of
 fold, and opinions that do not help are dropped.
@@ -34,7 +34,7 @@ from shortlist.predictors.shortlister.opinions import (
     FoldedRows,
     GivenScores,
     LearnerOpinion,
-    Neighbours,
+    Neighbors,
     Opinion,
     ScaledScores,
     fit_logistic,
@@ -312,7 +312,7 @@ def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict
     opinions += [] if scaled is None else [scaled]
     for extra in variants:
         opinions.append(fit_logistic(rows, extra=extra))
-        opinions.append(Neighbours(rows.standardize, rows.n_classes, rows.settings.seed, extra))
+        opinions.append(Neighbors(rows.standardize, rows.n_classes, rows.settings.seed, extra))
         opinions += [LearnerOpinion.fit(rows, one, extra=extra) for one in recipe.learners]
         for architecture in recipe.architectures:
             if extra and architecture.residual:

@@ -208,7 +208,7 @@ class Shortlister(ConformalPredictor):
         groups : array-like of shape (n_rows,), optional
             Group of each row, for guarantees conditional on groups.
         extra_features : array-like of shape (n_extra, n_features), optional
-            Features of labelled rows without honest scores, such as the rows that the classifier
+            Features of labeled rows without honest scores, such as the rows that the classifier
             was trained on. Models that need no scores learn from them, and are kept only if they
             help on the other rows. No row of these is used for calibration.
         extra_y : array-like of shape (n_extra,), optional

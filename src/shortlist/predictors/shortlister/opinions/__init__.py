@@ -10,7 +10,7 @@ from shortlist.predictors.shortlister.opinions.base import (
 )
 from shortlist.predictors.shortlister.opinions.given import GivenScores, ScaledScores, VectorScaling
 from shortlist.predictors.shortlister.opinions.learner import LearnerOpinion
-from shortlist.predictors.shortlister.opinions.neighbours import Neighbours
+from shortlist.predictors.shortlister.opinions.neighbors import Neighbors
 from shortlist.predictors.shortlister.opinions.networks import (
     Architecture,
     NetworkOpinion,
@@ -24,7 +24,7 @@ __all__ = [
     "FoldedRows",
     "GivenScores",
     "LearnerOpinion",
-    "Neighbours",
+    "Neighbors",
     "NetworkOpinion",
     "Opinion",
     "ScaledScores",

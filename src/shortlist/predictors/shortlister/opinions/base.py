@@ -92,7 +92,7 @@ class FoldedRows:
         """Number of classes."""
         return self.ranking.n_classes
 
-    def labelled(self, *, extra: bool) -> tuple[Matrix, Tensor, Tensor]:
+    def labeled(self, *, extra: bool) -> tuple[Matrix, Tensor, Tensor]:
         """Return features, class indices and folds of the rows, and of the extra ones after them.
 
         Parameters
@@ -132,7 +132,7 @@ class FoldedRows:
         features : matrix
         index : Tensor
         """
-        features, index, folds = self.labelled(extra=extra)
+        features, index, folds = self.labeled(extra=extra)
         others = (folds != fold).nonzero()[:, 0]
         return take_rows(features, others), index[others]
 

@@ -97,7 +97,7 @@ def fit_network(
     history : History
         Losses of the training.
     """
-    features, index, folds = rows.labelled(extra=extra)
+    features, index, folds = rows.labeled(extra=extra)
     inputs, target = [features], index
     n_outputs = rows.n_classes
     if architecture.residual:
@@ -154,7 +154,7 @@ def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:
     -------
     NetworkOpinion
     """
-    features, index, folds = rows.labelled(extra=extra)
+    features, index, folds = rows.labeled(extra=extra)
 
     def build() -> Stack:
         layer = zero_last_layer(perceptron(features.shape[1], rows.n_classes, hidden=0))

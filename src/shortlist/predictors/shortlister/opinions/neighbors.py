@@ -1,4 +1,4 @@
-"""The opinion of neighbours: class probabilities from the labels of similar rows.
+"""The opinion of neighbors: class probabilities from the labels of similar rows.
 
 This estimate is less accurate than that of a network, but its errors are different. Pooled with
 it, rare labels to which a network gives almost no probability keep a fair one, and those labels
@@ -30,14 +30,14 @@ SHARPNESS = 30.0
 SHRINKAGE = 0.1
 """Weight of a multiple of the identity in the shrunken covariance within classes."""
 MAX_ROWS = 50_000
-"""Maximum number of neighbours. If there are more rows, this many are drawn at random."""
+"""Maximum number of neighbors. If there are more rows, this many are drawn at random."""
 MAX_FEATURES = 4096
 """With more features than this, cosines do not take the covariance into account."""
 Blocks: TypeAlias = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 """Function that iterates over the features and labels of all rows, one block at a time."""
 
 
-class Neighbours(Opinion):
+class Neighbors(Opinion):
     """Estimate class probabilities from the labels of similar rows.
 
     Each row kept by `fit` has the weight ``exp(SHARPNESS * cosine)``, and the probability of a
@@ -54,7 +54,7 @@ class Neighbours(Opinion):
     seed : int
         Seed of the draw if there are more than `MAX_ROWS` rows.
     extra : bool, default=False
-        Whether the extra rows are neighbours, too.
+        Whether the extra rows are neighbors, too.
     """
 
     n_tables = 2
@@ -67,20 +67,20 @@ class Neighbours(Opinion):
         self.needs_extra = extra
         self.root: Tensor | None = None
 
-    def without_fold(self, rows: FoldedRows, fold: int) -> Neighbours:
-        """Return neighbours that are not in a fold; see `Opinion.without_fold`."""
-        others = Neighbours(self.standardize, self.n_classes, self.seed, self.extra)
+    def without_fold(self, rows: FoldedRows, fold: int) -> Neighbors:
+        """Return neighbors that are not in a fold; see `Opinion.without_fold`."""
+        others = Neighbors(self.standardize, self.n_classes, self.seed, self.extra)
         return others.fit(*rows.without_fold(fold, extra=self.extra))
 
     def refit(self, rows: FoldedRows) -> None:
-        """Take all rows as neighbours; see `Opinion.refit`."""
-        self.fit(*rows.labelled(extra=self.extra)[:2])
+        """Take all rows as neighbors; see `Opinion.refit`."""
+        self.fit(*rows.labeled(extra=self.extra)[:2])
 
     def tables(self, block: Block, fold: int | None = None) -> list[Tensor]:
         """Return the log-probabilities by weights and by their squares; see `Opinion.tables`."""
         return [align_columns(log_p, block.columns) for log_p in self(block.features)]
 
-    def fit(self, features: Matrix, index: Tensor) -> Neighbours:
+    def fit(self, features: Matrix, index: Tensor) -> Neighbors:
         """Keep rows and their labels.
 
         Parameters
@@ -160,7 +160,7 @@ class Neighbours(Opinion):
         return first, second
 
     def _shares(self, weights: Tensor, counts: Tensor) -> Tensor:
-        """Return the log share of each class in the weights of neighbours, (n_rows, n_classes)."""
+        """Return the log share of each class in the weights of neighbors, (n_rows, n_classes)."""
         sums = _sum_by_class(weights, self.index, counts)
         return (sums / sums.sum(dim=0)).T.clamp(min=MIN_SHARE).log()
 
@@ -181,8 +181,8 @@ def _covariance_root(blocks: Blocks, n_classes: int) -> Tensor:
     sums, counts = current_group().sum(sums), current_group().sum(counts)
     means = sums / counts.clamp(min=1)[:, None]
     for x, index in blocks():
-        centred = means[index].neg_().add_(x)
-        products = products + centred.T @ centred
+        centered = means[index].neg_().add_(x)
+        products = products + centered.T @ centered
     covariance = current_group().sum(products) / int(counts.sum())
     mean_variance = covariance.diagonal().mean().clamp(min=1e-6)
     covariance *= 1 - SHRINKAGE

@@ -1,4 +1,4 @@
-"""Class probabilities from neighbours."""
+"""Class probabilities from neighbors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist.learning.networks import Standardize
-from shortlist.predictors.shortlister.opinions import neighbours as _neighbours
+from shortlist.predictors.shortlister.opinions import neighbors as _neighbors
 from shortlist.predictors.shortlister.opinions.base import MIN_SHARE
-from shortlist.predictors.shortlister.opinions.neighbours import (
+from shortlist.predictors.shortlister.opinions.neighbors import (
     SHARPNESS,
     SHRINKAGE,
-    Neighbours,
+    Neighbors,
 )
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 
 
 def rows(n: int = 60, n_classes: int = 5, width: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Features scattered round a centre for each class, in arbitrary units, and labels."""
+    """Features scattered round a center for each class, in arbitrary units, and labels."""
     rng = np.random.default_rng(seed)
     y = rng.integers(n_classes, size=n)
     x = rng.normal(size=(n_classes, width))[y] + rng.normal(size=(n, width))
@@ -42,11 +42,11 @@ def train_and_new_rows(
     return x[:n], y[:n], x[n:]
 
 
-def fit_neighbours(x: Tensor, y: Tensor, n_classes: int = 5, seed: int = 0) -> Neighbours:
-    return Neighbours(Standardize.from_data(x), n_classes, seed).fit(x, y)
+def fit_neighbors(x: Tensor, y: Tensor, n_classes: int = 5, seed: int = 0) -> Neighbors:
+    return Neighbors(Standardize.from_data(x), n_classes, seed).fit(x, y)
 
 
-def first_table(model: Neighbours, new: Tensor) -> Tensor:
+def first_table(model: Neighbors, new: Tensor) -> Tensor:
     """Return the log shares by weights; the second table has those by squared weights."""
     return model(new)[0]
 
@@ -68,8 +68,8 @@ def shares_by_definition(
     covariance = np.zeros((width, width))
     for k in range(n):
         for row in z[y == k]:
-            centred = row - z[y == k].mean(axis=0)
-            covariance += np.outer(centred, centred) / len(z)
+            centered = row - z[y == k].mean(axis=0)
+            covariance += np.outer(centered, centered) / len(z)
     shrunken = (1 - SHRINKAGE) * covariance
     shrunken += SHRINKAGE * np.trace(covariance) / width * np.eye(width)
     root = np.linalg.cholesky(shrunken) if whitened else np.eye(width)
@@ -94,7 +94,7 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
 def test_shares_equal_their_definition(width: int, table: int) -> None:
     n_classes = 1 + width
     x, y, new = train_and_new_rows(10 * n_classes, n_classes, width)
-    log_shares = fit_neighbours(x, y, n_classes)(new)[table]
+    log_shares = fit_neighbors(x, y, n_classes)(new)[table]
     assert log_shares.dtype == torch.float32
     assert log_shares.shape == (30, n_classes)
     rows_ = new.numpy(), x.numpy(), y.numpy()
@@ -107,7 +107,7 @@ def test_shares_equal_their_definition(width: int, table: int) -> None:
 
 def test_shares_sum_to_one() -> None:
     x, y, new = train_and_new_rows(400)
-    log_shares = first_table(fit_neighbours(x, y), new)
+    log_shares = first_table(fit_neighbors(x, y), new)
     whole = log_shares[(log_shares > math.log(MIN_SHARE) + 1e-3).all(dim=1)]
     assert len(whole) > 10
     torch.testing.assert_close(whole.exp().sum(dim=1), torch.ones(len(whole)))
@@ -118,7 +118,7 @@ def test_shares_sum_to_one() -> None:
 def test_classes_without_rows_get_the_minimum_share() -> None:
     x, y = rows(n_classes=4)
     y = torch.where(y == 2, 1, y)  # Classes 2 and 4 have no rows.
-    shares = first_table(fit_neighbours(x, y), x)
+    shares = first_table(fit_neighbors(x, y), x)
     for k in (2, 4):
         torch.testing.assert_close(shares[:, k].exp(), torch.full((60,), MIN_SHARE))
     assert (shares[:, [0, 1, 3]].amax(dim=0) > math.log(0.5)).all()
@@ -127,14 +127,14 @@ def test_classes_without_rows_get_the_minimum_share() -> None:
 def test_a_distant_class_gets_the_minimum_share() -> None:
     x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [-1.0, 0.1], [-1.0, -0.1]])
     y = torch.tensor([0, 0, 1, 1])
-    shares = first_table(fit_neighbours(x, y, 2), x).exp()
+    shares = first_table(fit_neighbors(x, y, 2), x).exp()
     torch.testing.assert_close(shares.gather(1, y[:, None])[:, 0], torch.ones(4))
     torch.testing.assert_close(shares.gather(1, 1 - y[:, None])[:, 0], torch.full((4,), MIN_SHARE))
 
 
 def test_a_row_equal_to_the_mean_gets_the_class_frequencies() -> None:
     x, y = rows(90)
-    model = fit_neighbours(x, y)
+    model = fit_neighbors(x, y)
     shares = first_table(model, model.standardize.mean[None]).exp()
     torch.testing.assert_close(shares[0], torch.bincount(y, minlength=5) / 90)
 
@@ -145,14 +145,14 @@ def test_shares_do_not_depend_on_the_units_of_features(units: list[float]) -> No
     scale = torch.tensor(units, dtype=torch.float64)
     shift = scale * torch.tensor([5.0, 0, -1e3], dtype=torch.float64)
     assert_same(
-        first_table(fit_neighbours(x * scale + shift, y), new * scale + shift),
-        first_table(fit_neighbours(x, y), new),
+        first_table(fit_neighbors(x * scale + shift, y), new * scale + shift),
+        first_table(fit_neighbors(x, y), new),
     )
     # New rows must have the units of the rows of fit.
     stretched = new * new.new_tensor([1.0, 1.0, 9.0])
     assert not torch.allclose(
-        first_table(fit_neighbours(x, y), stretched),
-        first_table(fit_neighbours(x, y), new),
+        first_table(fit_neighbors(x, y), stretched),
+        first_table(fit_neighbors(x, y), new),
         atol=0.1,
     )
 
@@ -162,23 +162,21 @@ def test_shares_do_not_depend_on_the_order_of_rows_classes_or_features() -> None
     generator = torch.Generator().manual_seed(1)
     order, names = (torch.randperm(n, generator=generator) for n in (60, 5))
     columns = torch.tensor([2, 0, 1])
-    log_shares = first_table(fit_neighbours(x, y), new)
-    other = first_table(fit_neighbours(x[order][:, columns], names[y][order]), new[:, columns])
+    log_shares = first_table(fit_neighbors(x, y), new)
+    other = first_table(fit_neighbors(x[order][:, columns], names[y][order]), new[:, columns])
     assert_same(other[:, names], log_shares)
     assert not torch.allclose(other, log_shares, atol=0.1)
 
 
 def test_shares_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, new = train_and_new_rows()
-    model = fit_neighbours(x, y)
+    model = fit_neighbors(x, y)
     log_shares = first_table(model, new)
     assert_same(torch.cat([first_table(model, row[None]) for row in new]), log_shares)
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
     assert_same(first_table(model, new[order]), log_shares[order])
-    blocks, block_sizes = _neighbours.row_blocks, []
-    monkeypatch.setattr(
-        _neighbours, "row_blocks", lambda n, w, _: blocks(n, w, elements=7 * 60 + 5)
-    )
+    blocks, block_sizes = _neighbors.row_blocks, []
+    monkeypatch.setattr(_neighbors, "row_blocks", lambda n, w, _: blocks(n, w, elements=7 * 60 + 5))
     model.standardize.register_forward_hook(lambda m, inputs, out: block_sizes.append(len(out)))
     assert_same(first_table(model, new), log_shares)
     assert block_sizes == [7, 7, 7, 7, 2]  # Each row needs 60 cosines.
@@ -198,10 +196,10 @@ def test_directions_in_which_rows_of_a_class_differ_count_little(
         return torch.from_numpy(x + 0.1 * rng.normal(size=(n, 8))), torch.from_numpy(y)
 
     (x, y), (new, labels) = draw(100), draw(200)
-    whitened = first_table(fit_neighbours(x, y, 2), new).argmax(dim=1) == labels
+    whitened = first_table(fit_neighbors(x, y, 2), new).argmax(dim=1) == labels
     assert whitened.double().mean() > 0.97
-    monkeypatch.setattr(_neighbours, "MAX_FEATURES", 0)
-    plain = first_table(fit_neighbours(x, y, 2), new).argmax(dim=1) == labels
+    monkeypatch.setattr(_neighbors, "MAX_FEATURES", 0)
+    plain = first_table(fit_neighbors(x, y, 2), new).argmax(dim=1) == labels
     assert plain.double().mean() < 0.85
     i = int(torch.nonzero(whitened & ~plain)[0])
     shares = [
@@ -218,19 +216,19 @@ def test_the_covariance_is_ignored_if_there_are_too_many_features(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = rows(width=4)
-    monkeypatch.setattr(_neighbours, "MAX_FEATURES", most)
-    model = fit_neighbours(x, y)
+    monkeypatch.setattr(_neighbors, "MAX_FEATURES", most)
+    model = fit_neighbors(x, y)
     assert (model.root is None) == (most == 3)
     expected = shares_by_definition(x.numpy(), x.numpy(), y.numpy(), 5, whitened=most == 4)
     np.testing.assert_allclose(first_table(model, x), np.log(expected), atol=1e-3)
 
 
-def test_neighbours_are_drawn_if_there_are_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_are_drawn_if_there_are_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, new = train_and_new_rows(100)
-    whole = fit_neighbours(x, y)
+    whole = fit_neighbors(x, y)
     assert len(whole.index) == 100
-    monkeypatch.setattr(_neighbours, "MAX_ROWS", 20)
-    model, again, other = (fit_neighbours(x, y, seed=seed) for seed in (3, 3, 4))
+    monkeypatch.setattr(_neighbors, "MAX_ROWS", 20)
+    model, again, other = (fit_neighbors(x, y, seed=seed) for seed in (3, 3, 4))
     assert len(model.index) == len(model.directions) == 20
     assert torch.equal(first_table(model, new), first_table(again, new))
     assert not torch.allclose(first_table(model, new), first_table(other, new), atol=0.1)
@@ -242,14 +240,14 @@ def test_neighbours_are_drawn_if_there_are_too_many_rows(monkeypatch: pytest.Mon
     assert torch.equal(model.index, whole.index[place])
     assert torch.equal(whole.index, y.sort().values)
     torch.testing.assert_close(model.root, whole.root)
-    monkeypatch.setattr(_neighbours, "MAX_ROWS", 100)
-    assert torch.equal(first_table(fit_neighbours(x, y, seed=4), new), first_table(whole, new))
+    monkeypatch.setattr(_neighbors, "MAX_ROWS", 100)
+    assert torch.equal(first_table(fit_neighbors(x, y, seed=4), new), first_table(whole, new))
 
 
 def test_a_draw_does_not_change_the_global_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_neighbours, "MAX_ROWS", 20)
+    monkeypatch.setattr(_neighbors, "MAX_ROWS", 20)
     before = torch.get_rng_state()
-    fit_neighbours(*rows())
+    fit_neighbors(*rows())
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -280,7 +278,7 @@ def test_extreme_rows_give_finite_shares(case: str) -> None:
             x[0] += 1e-3
         case "half":
             x = x.to(torch.float16)
-    model = fit_neighbours(x, y)
+    model = fit_neighbors(x, y)
     wide = x.double()
     for new, table in itertools.product(
         (x, x.roll(1, dims=1), 1e25 * wide, -x, wide + 1e20), (0, 1)
@@ -291,18 +289,18 @@ def test_extreme_rows_give_finite_shares(case: str) -> None:
         assert expected is None or torch.allclose(
             log_shares.exp(), expected.expand_as(log_shares), atol=1e-5
         )
-    if case not in ("constant", "copies", "a row"):  # A row is its own nearest neighbour.
+    if case not in ("constant", "copies", "a row"):  # A row is its own nearest neighbor.
         assert (first_table(model, x).argmax(dim=1) == y).double().mean() > 0.7
 
 
-def test_shares_of_distant_neighbours_are_precise(
+def test_shares_of_distant_neighbors_are_precise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For a row opposite to all neighbours, cosines are near -1 and weights are very small."""
+    """For a row opposite to all neighbors, cosines are near -1 and weights are very small."""
     plain = Standardize(torch.zeros(2), torch.ones(2))
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.5]])
-    monkeypatch.setattr(_neighbours, "MAX_FEATURES", 0)
-    model = Neighbours(plain, 3, 0).fit(x, torch.tensor([0, 0, 1, 2]))
+    monkeypatch.setattr(_neighbors, "MAX_FEATURES", 0)
+    model = Neighbors(plain, 3, 0).fit(x, torch.tensor([0, 0, 1, 2]))
     for power, table in enumerate(model(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), start=1):
         for sign, shares in zip((1, -1), table.exp(), strict=True):
             cosines = sign * np.array([1.0, 1.0, 1.25**-0.5])
