@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shortlist._utils.blocks import row_blocks
+from shortlist._utils.extras import require
 from shortlist._utils.validation import check_count, check_probability
 
 if TYPE_CHECKING:
@@ -216,6 +217,7 @@ class Frontier:
         pandas.DataFrame
             One row for each point.
         """
+        require("pandas", "to_frame")
         import pandas as pd
 
         return pd.DataFrame(
@@ -245,6 +247,7 @@ class Frontier:
         matplotlib.axes.Axes
             Call ``legend()`` on it to show the names of the curves.
         """
+        require("matplotlib", "plot")
         from matplotlib import pyplot as plt
 
         shade = self.band() if band else None  # First, since it may raise.

@@ -340,9 +340,9 @@ def test_the_exported_graph_predicts_the_same_sets(folder, tmp_path):
         (["inspect", "{known}"], "is not a model"),
         (["compare", "{known}.npz", "--test", "nope.npz"], "nope.npz"),
         (["fit", "{known}.npz", "-o", "m", "--workers", "2"], "--workers needs a cluster"),
-        (["predict", "{model}", "{new}.npz", "-o", "s.csv", "--keep", "id"], "--keep needs a"),
+        (["predict", "{model}", "{new}.npz", "-o", "s.csv", "--keep", "id"], "has no column 'id'"),
         (["calibrate", "{model}", "{new}.npz", "-o", "m", "--threads", "2"], "add --ray ADDRESS"),
-        (["compare", "{known}.npz", "--on-bad-rows", "skip"], "--on-bad-rows needs a cluster"),
+        (["compare", "{known}.npz", "--on-bad-rows", "drop"], "must be one of 'raise', 'skip'"),
         (["compare", "{tables}"], "holds Parquet files (1); give one of them, such as a.parquet"),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from tables import SCORES, Y, as_lists
 
 import shortlist as sl
 from shortlist.datasets import Rows
-from shortlist.ray.bad_rows import find_bad_rows
+from shortlist.datasets.bad_rows import find_bad_rows
 from shortlist.ray.cluster import _check_listening
 from shortlist.ray.fitting import RowsBuilder
 from shortlist.ray.prediction import check_model

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -58,6 +60,7 @@ SHELL_ADVICE = {
     "can be guaranteed after calibrate(scores, y)": "can be guaranteed after shortlist calibrate",
     'on_bad_rows="skip"': "--on-bad-rows skip",
     "pass overwrite=True": "use --force",
+    "pass ignore=[...]": "use --ignore y",
     "if the columns have names, pass classes=[...]": "if columns have names, give them as classes",
     "give cost_weight=..., one of": "use --cost-weight, one of",
     "address = ": "--ray ",
@@ -89,9 +92,18 @@ def _warnings_in_one_line() -> Iterator[None]:
             warnings.formatwarning = plain
 
 
+ARGUMENT = re.compile(r"\b(label|groups|keep|ignore)=(?:\[('[^']*'|\"[^\"]*\")\]|('[^']*'))")
+"""Arguments of the functions that read rows, which are options on the command line."""
+
+
+def _as_option(argument: re.Match[str]) -> str:
+    value = shlex.quote((argument[2] or argument[3])[1:-1])
+    return f"--{'id' if argument[1] == 'keep' else argument[1]} {value}"
+
+
 def _shell_message(message: str) -> str:
     """Return a message on one line, with advice for the command line."""
-    message = " ".join(message.split())
+    message = ARGUMENT.sub(_as_option, " ".join(message.split()))
     for python, shell in SHELL_ADVICE.items():
         message = message.replace(python, shell)
     if len(message) <= MAX_MESSAGE_LENGTH:

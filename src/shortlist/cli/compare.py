@@ -14,12 +14,17 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.extras import require
 from shortlist.cli.app import app, errors_in_one_line
+from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
 from shortlist.cli.options import (
     CLUSTER,
     AsJson,
     BadRows,
     Force,
+    Identifier,
+    Ignore,
+    Label,
     MaxEpochs,
     NClasses,
     Ray,
@@ -41,23 +46,27 @@ Inputs: TypeAlias = "tuple[Ranking, ArrayLike, ArrayLike | None]"
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the plot (.png).")] = (
-        Path("shortlist-demo.png")
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File for the plot (.png, .svg or .pdf).")
+    ] = Path("shortlist-demo.png"),
     seed: Seed = 0,
 ) -> None:
     """Compare all methods on built-in data; print tables and plot the curves.
 
     The data are handwritten digits and Gaussian classes. Takes about a minute.
     """
-    from shortlist.cli.demo import demonstrate, draw  # Imported here because it loads torch.
-
     console = Console()
     begun = time.monotonic()
-    demonstrations = demonstrate(seed)
-    for demonstration in demonstrations:
-        console.print(_table(demonstration))
-    picture = draw(demonstrations, output)
+    with errors_in_one_line():
+        from shortlist.cli.demo import demonstrate, draw  # Imported here because it loads torch.
+        from shortlist.io.set_files import check_output
+
+        check_output(output, force=True, endings=(".png", ".svg", ".pdf"))
+        require("matplotlib", "the plot")
+        demonstrations = demonstrate(seed)
+        for demonstration in demonstrations:
+            console.print(_table(demonstration))
+        picture = draw(demonstrations, output)
     # Not printed by rich, which would wrap the path and read it as markup.
     typer.echo(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)")
 
@@ -89,6 +98,10 @@ def compare(
     ] = None,
     max_epochs: MaxEpochs = None,
     seed: Seed = 0,
+    label: Label = None,
+    identifier: Identifier = None,
+    ignore: Ignore = None,
+    on_bad_rows: BadRows = None,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -101,7 +114,6 @@ def compare(
         ),
     ] = None,
     n_classes: NClasses = None,
-    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -119,25 +131,29 @@ def compare(
             check_output(report, force=force, endings=(".html",))
         if output is not None:
             check_output(output, force=force, endings=ENDINGS_OUT)
+            require("pandas", "writing the table")
         options: dict[str, Any] = {
             "accuracies": _parse_numbers(accuracies),
             "max_epochs": max_epochs,
             "random_state": seed,
         }
+        columns = DataOptions(label, None, identifier, ignore, on_bad_rows=on_bad_rows)
+        columns.check()
         cluster = cluster_options(
             ray,
             workers=workers,
             threads=threads,
             rows=rows,
             n_classes=n_classes,
-            on_bad_rows=on_bad_rows,
         )
         if cluster is not None:
             from shortlist.ray import compare as compare_on_ray
 
+            cluster |= columns.for_cluster()
+            cluster.pop("keep", None)
             comparison = compare_on_ray(data, test=_parse_share(test), **cluster, **options)
         else:
-            train_rows, test_rows = _read_rows(data, test, seed)
+            train_rows, test_rows = _read_rows(data, test, columns, seed)
             comparison = compare_here(*train_rows, test=test_rows, **options)
         if report is not None:
             comparison.report(report, title=f"Prediction sets: {Path(data).stem}", overwrite=force)
@@ -168,16 +184,25 @@ def _parse_numbers(text: str) -> list[float]:
         ) from None
 
 
-def _read_rows(data: str, test: str, seed: int) -> tuple[Inputs, Inputs | float]:
+def _read_rows(
+    data: str, test: str, columns: DataOptions, seed: int
+) -> tuple[Inputs, Inputs | float]:
     """Return the rows to learn from, and the test rows or their share."""
-    from shortlist.datasets import load, read_rows
+    from shortlist.datasets import load
     from shortlist.datasets.feature_files import is_feature_file
 
     if is_feature_file(data):
+        columns.check_feature_file(data)
         return _score_splits(load(data), seed)
-    rows = read_rows(data)
+    rows = columns.read(data, "select")
     if rows.y is None:
-        raise ValueError(f"{rows.name} has no labels, which compare needs; add y")
+        raise ValueError(
+            f"{rows.name} has no labels, which compare needs; add {columns.label or 'y'}, or name "
+            "the column with --label"
+        )
+    check_no_identifier(rows)
+    rows = without_unknown_labels(rows, columns)
+    assert rows.y is not None
     inputs: Inputs = (rows.ranking(), rows.y, rows.features)
     try:
         return inputs, float(test)
@@ -185,7 +210,7 @@ def _read_rows(data: str, test: str, seed: int) -> tuple[Inputs, Inputs | float]
         pass
     if is_feature_file(test):
         raise ValueError(f"{test} is a feature file, but test rows need scores, as in DATA")
-    others = read_rows(test)
+    others = columns.read(test, "test")
     if others.y is None:
         raise ValueError(f"{test} has no labels, which test rows need; add y")
     labels = others.y

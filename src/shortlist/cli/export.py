@@ -49,11 +49,23 @@ def export(
         float | None,
         typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
     ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Guarantee the accuracy with probability 1 - DELTA over the calibration rows."
+        ),
+    ] = None,
     mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
     cost_weight: Annotated[
         float | None,
         typer.Option(
             help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="class|group", help="Guarantee the accuracy for each class or each group."
         ),
     ] = None,
     force: Force = False,
@@ -67,19 +79,20 @@ def export(
     with errors_in_one_line():
         from shortlist.io.models import load
         from shortlist.io.set_files import check_output
-        from shortlist.predictors import SetPredictor
 
         check_output(output, force=force, endings=(".onnx",))
         predictor = load(model)
-        if not isinstance(predictor, SetPredictor):
+        if not hasattr(predictor, "export_onnx"):
             raise ValueError(
                 f"{str(model)!r} is a {type(predictor).__name__}, but only models that take scores "
                 "can be exported; save its attribute method_ and export that"
             )
-        point = set_options(accuracy=accuracy, mean_size=mean_size, cost_weight=cost_weight)
+        point = set_options(
+            accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by
+        )
         predictor.export_onnx(output, **point, overwrite=force)
     size = output.stat().st_size
     record = {"output": str(output), "bytes": size, **point}
-    fixed = ", ".join(f"{name} = {value:g}" for name, value in point.items())
+    fixed = ", ".join(f"{name} = {value}" for name, value in point.items())
     inputs = fixed or "the operating point is an input"
     say(f"{output}: {size:,} bytes; {inputs}", record, as_json)

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
 from shortlist.cli.methods import METHODS, build_method
-from shortlist.cli.models import LoadedModel, calibration_size, read_data
+from shortlist.cli.models import LoadedModel, calibration_size, group_options
 from shortlist.cli.options import (
     CLUSTER,
     AsJson,
     BadRows,
     Data,
     Force,
+    Groups,
+    Identifier,
+    Ignore,
+    Label,
     MaxEpochs,
     ModelFolder,
     NClasses,
@@ -77,6 +82,11 @@ def fit(
     ] = "auto",
     max_epochs: MaxEpochs = None,
     seed: Seed = 0,
+    label: Label = None,
+    groups: Groups = None,
+    identifier: Identifier = None,
+    ignore: Ignore = None,
+    on_bad_rows: BadRows = None,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -87,7 +97,6 @@ def fit(
         ),
     ] = None,
     n_classes: NClasses = None,
-    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -101,15 +110,17 @@ def fit(
     begun = time.monotonic()
     with errors_in_one_line():
         from shortlist.io.models import save
+        from shortlist.io.set_files import check_model_folder
 
-        _check_output_folder(output, force)
+        check_model_folder(output, force=force)
+        options = DataOptions(label, groups, identifier, ignore, on_bad_rows=on_bad_rows)
+        options.check()
         cluster = cluster_options(
             ray,
             workers=workers,
             threads=threads,
             storage=storage,
             n_classes=n_classes,
-            on_bad_rows=on_bad_rows,
         )
         build = partial(
             build_method,
@@ -121,9 +132,11 @@ def fit(
             seed=seed,
         )
         if cluster is None:
-            result = _fit_here(build, data, calibration, seed)
+            result = _fit_here(build, data, options, calibration, seed)
         else:
-            result = _fit_on_ray(build, data, cluster)
+            columns = options.for_cluster()
+            columns.pop("keep", None)
+            result = _fit_on_ray(build, data, {**cluster, **columns})
         save(result.model, output, overwrite=force)
         _warn_if_unreachable(result.method, accuracy)
     kept = calibration_size(result.method)
@@ -153,10 +166,14 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the new model.", show_default=False)
     ],
+    label: Label = None,
+    groups: Groups = None,
+    identifier: Identifier = None,
+    ignore: Ignore = None,
+    on_bad_rows: BadRows = None,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
-    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -169,19 +186,24 @@ def calibrate(
     begun = time.monotonic()
     with errors_in_one_line():
         from shortlist.io.models import save
+        from shortlist.io.set_files import check_model_folder
 
-        _check_output_folder(output, force)
-        cluster = cluster_options(ray, workers=workers, threads=threads, on_bad_rows=on_bad_rows)
+        check_model_folder(output, force=force)
+        options = DataOptions(label, groups, identifier, ignore, on_bad_rows=on_bad_rows)
+        options.check()
+        cluster = cluster_options(ray, workers=workers, threads=threads)
         loaded = LoadedModel.open(model)
         if cluster is not None:
             from shortlist.ray import calibrate as calibrate_on_ray
 
-            calibrate_on_ray(data, loaded.model, **cluster)
+            columns = options.for_cluster()
+            columns.pop("keep", None)
+            calibrate_on_ray(data, loaded.model, **cluster, **columns)
         else:
             if not hasattr(loaded.method, "calibrate"):
                 name = type(loaded.method).__name__
                 raise ValueError(f"a {name} makes no guarantees and cannot be calibrated")
-            loaded.calibrate(loaded.match(read_data(data, "select")))
+            loaded.calibrate(loaded.match(options.read(data, "select")))
         save(loaded.model, output, overwrite=force)
         kept = calibration_size(loaded.method)
         assert kept is not None
@@ -191,15 +213,6 @@ def calibrate(
     record = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
     following = _next_command(output, data, ray, accuracy)
     say(f"{output}: {_calibration_rows(kept)}   ({seconds:.0f} s)\n{following}", record, as_json)
-
-
-def _check_output_folder(output: Path, force: bool) -> None:
-    """Raise if a model cannot be written to a folder, before any work is done."""
-    from shortlist.io.set_files import check_folder
-
-    check_folder(output)
-    if output.exists() and not force:
-        raise FileExistsError(f"{str(output)!r} exists; use --force to replace it")
 
 
 def _calibration_rows(count: int) -> str:
@@ -238,18 +251,28 @@ def _fit_on_ray(
 
 
 def _fit_here(
-    build: Callable[[bool], SetPredictor], data: str, calibration: float | None, seed: int
+    build: Callable[[bool], SetPredictor],
+    data: str,
+    options: DataOptions,
+    calibration: float | None,
+    seed: int,
 ) -> FitResult:
-    from shortlist.datasets import load, read_rows
+    from shortlist.datasets import load
     from shortlist.datasets.feature_files import is_feature_file
 
     if is_feature_file(data):
+        options.check_feature_file(data)
         return _fit_with_classifier(build(True), load(data), seed)
-    rows = read_rows(data)
+    rows = options.read(data, "fit")
     predictor = build(rows.features is not None)
     if rows.y is None:
-        raise ValueError(f"{rows.name} has no labels, which fit needs; add y")
-    if rows.labels is None and rows.classes is not None:
+        raise ValueError(
+            f"{rows.name} has no labels, which fit needs; add {options.label or 'y'}, or name the "
+            "column with --label"
+        )
+    check_no_identifier(rows)
+    rows = without_unknown_labels(rows, options)
+    if rows.labels is None and rows.classes is not None and rows.y is not None:
         _warn_if_unused(rows.name, rows.classes, rows.y)
     return FitResult(_fit_rows(predictor, rows, calibration, seed), predictor, len(rows))
 
@@ -278,7 +301,7 @@ def _warn_if_unused(file: str, classes: NDArray[np.generic], y: NDArray[np.gener
     if 0 < len(unused) <= min(MAX_UNUSED_CLASSES, len(classes) - 2):
         warn(
             f"{file}: no row has the label {', '.join(map(repr, unused.tolist()))}, which is read "
-            "as a class; if the column is not a score, leave it out"
+            "as a class; if the column is not a score, leave it out with --ignore"
         )
 
 
@@ -293,14 +316,17 @@ def _fit_rows(
     ranking, y = rows.ranking(), rows.y
     holds_out = "calibration" in predictor.get_params() or not hasattr(predictor, "calibrate")
     if holds_out or not calibration:
-        return predictor.fit(ranking, y, _named_features(rows.features, rows))
+        options = group_options(predictor.fit, rows)
+        return predictor.fit(ranking, y, _named_features(rows.features, rows), **options)
 
     def take(index: NDArray[np.intp]) -> tuple[Any, Any, ArrayLike | None]:
         x = None if rows.features is None else copy_rows(rows.features, index)
         return ranking[index], y[index], _named_features(x, rows)
 
     learn, keep = hold_out(len(rows), calibration, seed)
-    predictor.fit(*take(learn)).calibrate(*take(keep))
+    predictor.fit(*take(learn))
+    options = group_options(predictor.calibrate, rows[keep])
+    predictor.calibrate(*take(keep), **options)
     return predictor
 
 

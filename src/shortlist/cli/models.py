@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shortlist.datasets import FeatureFile, Rows
+    from shortlist.datasets import Rows
     from shortlist.io.models import Model
     from shortlist.predictors import SetPredictor
     from shortlist.sets import PredictionSets
@@ -56,12 +56,19 @@ class LoadedModel:
             )
         if self.classifier is not None and rows.features is None:
             raise ValueError(f"{rows.name} has no features, which the model takes")
-        return rows.match_columns(self.method.classes_, self.method.feature_names)
+        try:
+            return rows.match_columns(self.method.classes_, self.method.feature_names)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. Name columns that are not scores with --id, --keep, --ignore or --label"
+            ) from None
 
     def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
         """Predict the sets of rows whose columns are in the order of the model."""
         if self.classifier is not None:
             return self.classifier.predict_set(rows.features, **operating_point)
+        if rows.groups is not None:
+            operating_point["groups"] = rows.groups
         ranking = rows.ranking(self.method.classes_)
         return self.method.predict_set(ranking, rows.features, **operating_point)
 
@@ -73,7 +80,9 @@ class LoadedModel:
             self.classifier.calibrate(rows.features, rows.y)
         else:
             method: Any = self.method
-            method.calibrate(rows.ranking(self.method.classes_), rows.y, rows.features)
+            options = group_options(method.calibrate, rows)
+            ranking = rows.ranking(self.method.classes_)
+            method.calibrate(ranking, rows.y, rows.features, **options)
 
 
 def calibration_size(method: SetPredictor) -> int | None:
@@ -81,24 +90,18 @@ def calibration_size(method: SetPredictor) -> int | None:
     return method.n_calibration or None
 
 
-def read_data(path: str, split: str) -> Rows:
-    """Read rows for a model: all rows of a file, or one split of a feature file."""
-    from shortlist.datasets import load, read_rows
-    from shortlist.datasets.feature_files import is_feature_file
+def group_options(method: Callable[..., object], rows: Rows) -> dict[str, Any]:
+    """Return the groups of rows as arguments of a method of a predictor.
 
-    return _rows_of_split(load(path), split) if is_feature_file(path) else read_rows(path)
+    Raises
+    ------
+    ValueError
+        If the method takes no groups.
+    """
+    from shortlist.predictors.cross_fitting import takes_argument
 
-
-def stream_data(path: str, split: str) -> Iterator[Rows]:
-    """Yield the same rows as `read_data` in blocks."""
-    from shortlist.datasets import stream_rows
-    from shortlist.datasets.feature_files import is_feature_file
-
-    yield from read_data(path, split).blocks() if is_feature_file(path) else stream_rows(path)
-
-
-def _rows_of_split(file: FeatureFile, split: str) -> Rows:
-    from shortlist.datasets import Rows
-
-    samples = getattr(file, split)
-    return Rows(y=file.classes[samples.y], features=samples.x.astype("float32"), name=file.name)
+    if rows.groups is None:
+        return {}
+    if not takes_argument(method, "groups"):
+        raise ValueError("this method makes no guarantee by group; leave --groups out")
+    return {"groups": rows.groups}

@@ -23,12 +23,48 @@ MaxEpochs = Annotated[int | None, typer.Option(help="Maximum number of training 
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 CLUSTER = "On a cluster"
 """Heading of the options that need --ray."""
+COLUMNS = "Columns of DATA"
+"""Heading of the options that say what the columns of a file are."""
+Label = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column (or array) with the true labels; default: y.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column with the group of each row, for guarantees in each group.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+Identifier = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="Column that identifies the rows; predict copies it to the output.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column that is not used. Can be given more than once.",
+        rich_help_panel=COLUMNS,
+    ),
+]
 BadRows = Annotated[
     str | None,
     typer.Option(
-        help="What to do with rows that have missing values or unknown labels: raise (default) or "
-        "skip.",
-        rich_help_panel=CLUSTER,
+        metavar="raise|skip",
+        help="What to do with rows that have missing values or unknown labels: raise an error "
+        "(default) or skip them.",
+        rich_help_panel=COLUMNS,
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output.")]

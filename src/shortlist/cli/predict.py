@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.models import LoadedModel, stream_data
+from shortlist.cli.columns import DataOptions
+from shortlist.cli.models import LoadedModel
 from shortlist.cli.options import (
     CLUSTER,
+    COLUMNS,
     AsJson,
     BadRows,
     Data,
     Force,
+    Groups,
+    Identifier,
+    Ignore,
+    Label,
     ModelFolder,
     Ray,
     Threads,
@@ -23,6 +31,9 @@ from shortlist.cli.options import (
     cluster_options,
     set_options,
 )
+
+if TYPE_CHECKING:
+    from shortlist.datasets import Rows
 
 
 @app.command()
@@ -57,7 +68,11 @@ def predict(
         ),
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help='With "class", the accuracy is guaranteed for each class.')
+        str | None,
+        typer.Option(
+            metavar="class|group",
+            help="Guarantee the accuracy for each class, or for each group of --groups.",
+        ),
     ] = None,
     on_unreachable: Annotated[
         str | None,
@@ -66,6 +81,19 @@ def predict(
             "raising an error."
         ),
     ] = None,
+    label: Label = None,
+    groups: Groups = None,
+    identifier: Identifier = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column to copy to the output. Can be given more than once.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    ignore: Ignore = None,
+    on_bad_rows: BadRows = None,
     ray: Ray = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -75,14 +103,6 @@ def predict(
             help="Approximate number of rows of an output file.", min=1, rich_help_panel=CLUSTER
         ),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name of a column of DATA to copy to the output. Can be given more than once.",
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    on_bad_rows: BadRows = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -102,15 +122,21 @@ def predict(
             workers=workers,
             threads=threads,
             rows_per_file=rows_per_file,
-            keep=keep or None,
-            on_bad_rows=on_bad_rows,
         )
+        columns = DataOptions(label, groups, identifier, ignore, keep, on_bad_rows)
+        columns.check()
         if cluster is not None and output.endswith(ENDINGS_OUT):
             raise ValueError(f"with --ray, the output is a folder of Parquet files; got {output!r}")
         if cluster is None:
             check_output(output, force=force, endings=ENDINGS_OUT)
         if by is not None:
-            check_choice(by, "--by", ("class",))
+            check_choice(by, "--by", ("class", "group"))
+        if (by == "group") != (groups is not None):
+            raise ValueError(
+                "--by group needs the group of each row: name its column with --groups"
+                if groups is None
+                else "--groups is used with --by group only; add it, or leave --groups out"
+            )
         point = set_options(
             accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by
         )
@@ -118,9 +144,10 @@ def predict(
         if on_unreachable is not None:
             loaded.method.set_params(on_unreachable=on_unreachable)
         if cluster is not None:
-            _predict_on_ray(loaded, data, output, as_json, {**point, **cluster, "overwrite": force})
+            options = {**point, **cluster, **columns.for_cluster(), "overwrite": force}
+            _predict_on_ray(loaded, data, output, as_json, options)
             return
-        summary = _predict_here(loaded, data, output, point)
+        summary = _predict_here(loaded, data, columns, output, point)
     seconds = round(time.monotonic() - begun, 2)
     record = {"output": output, **vars(summary), "seconds": seconds}
     where = "" if output == "-" else f"{output}: "
@@ -154,19 +181,25 @@ class PredictionSummary:
 
 
 def _predict_here(
-    loaded: LoadedModel, data: str, output: str, point: dict[str, Any]
+    loaded: LoadedModel, data: str, columns: DataOptions, output: str, point: dict[str, Any]
 ) -> PredictionSummary:
     """Predict and write block by block. The file is opened after the first block is predicted."""
     from shortlist.io.set_files import sets_writer
 
-    blocks = (loaded.match(block) for block in stream_data(data, "test"))
+    blocks = _usable_blocks(loaded, data, columns)
     predictions = ((block, loaded.predict_set(block, **point)) for block in blocks)
-    block, sets = next(predictions)
+    first = next(predictions, None)
+    if first is None:
+        raise ValueError(f"{data}: all rows are bad")
+    block, sets = first
     guarantee, has_labels = str(sets.guarantee), block.y is not None
     n_rows = n_labels = hits = 0
-    with sets_writer(output, guarantee) as write:
+    with sets_writer(output, guarantee, tuple(columns.kept)) as write:
         while True:
-            write(sets, n_rows)
+            numbers = np.arange(n_rows, n_rows + len(block))
+            if block.numbers is not None:
+                numbers = block.numbers.astype(np.int64)
+            write(sets, numbers, block.extra or {})
             n_rows += len(block)
             n_labels += int(sets.sizes.sum())
             hits += 0 if block.y is None else int(sets.contains(block.y).sum())
@@ -176,6 +209,20 @@ def _predict_here(
             block, sets = following
     accuracy = hits / n_rows if has_labels else None
     return PredictionSummary(n_rows, n_labels / n_rows, guarantee, accuracy)
+
+
+def _usable_blocks(loaded: LoadedModel, data: str, columns: DataOptions) -> Iterator[Rows]:
+    """Yield the rows block by block, without bad ones if they are skipped."""
+    from shortlist.datasets.bad_rows import SkippedRows, without_bad_rows
+
+    skipped = SkippedRows()
+    for block in columns.stream(data, "test"):
+        rows = loaded.match(block)
+        if columns.skips:  # A label y that is no class is a miss, and its row is not skipped.
+            rows = without_bad_rows(rows, skipped, loaded.method.classes_, check_y=False)
+        if len(rows):
+            yield rows
+    skipped.warn(data)
 
 
 def _predict_on_ray(

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from shortlist._utils.extras import require
 from shortlist.cli.app import app, errors_in_one_line
 
 
@@ -74,8 +75,13 @@ def paper(
     """
     begun = time.monotonic()
     with errors_in_one_line():
+        from shortlist.io.set_files import check_folder
         from shortlist.paper import run
 
+        check_folder(output / "points.csv")
+        if page is not None:
+            check_folder(page)
+        require("matplotlib", "plotting the figures")
         report = run(data, output, figures, quick=quick, seeds=seeds, workers=workers, page=page)
     table = Table(title="The paper's claims, on these data", title_justify="left")
     for name in ("claim", "figure", "verdict"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._utils.extras import require
 from shortlist._utils.integrations import ComparisonMixin
 from shortlist.comparison.measurements import Measurement, format_table
 from shortlist.comparison.rows import LabeledRows
@@ -174,6 +175,7 @@ class Comparison(ComparisonMixin):
             A frame with one row for each method and accuracy. Its columns are the fields of
             `Measurement`.
         """
+        require("pandas", "to_frame")
         import pandas as pd
 
         return pd.DataFrame([vars(measurement) for measurement in self.measurements])
@@ -192,6 +194,7 @@ class Comparison(ComparisonMixin):
         -------
         matplotlib.axes.Axes
         """
+        require("matplotlib", "plot")
         for i, (name, curve) in enumerate(self.curves.items()):
             is_main, is_rescored = name == MAIN_METHOD, name.endswith("re-scored")
             ax = curve.envelope().plot(

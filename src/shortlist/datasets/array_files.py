@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist.datasets.column_roles import DEFAULT_ROLES, ColumnRoles
 from shortlist.datasets.rows import MAX_CLASSES, Rows
 
 Arrays: TypeAlias = "Mapping[str, NDArray[np.generic]]"
@@ -24,10 +25,10 @@ NUMBER_TYPES = "biuf"
 """Type codes of NumPy that scores and features in a file can have."""
 
 
-def read_arrays(path: Path) -> Rows:
+def read_arrays(path: Path, roles: ColumnRoles = DEFAULT_ROLES) -> Rows:
     """Read the rows of an .npz file, or memory-map the rows in a folder of .npy files."""
     if not path.is_dir():
-        return rows_from_arrays(read_archive(path)[0], path.name)
+        return rows_from_arrays(read_archive(path)[0], path.name, roles)
     if (path / "model.json").exists():
         raise ValueError(f"{str(path)!r} is a saved model; give rows with scores and y")
     files = sorted(path.glob("*.npy"))
@@ -38,7 +39,7 @@ def read_arrays(path: Path) -> Rows:
             f"as {tables[0].name}, or read all of them with Ray (shortlist.ray, --ray local)"
         )
     return rows_from_arrays(
-        {file.stem: _map_array(file) for file in files}, f"the folder {str(path)!r}"
+        {file.stem: _map_array(file) for file in files}, f"the folder {str(path)!r}", roles
     )
 
 
@@ -74,7 +75,7 @@ def _map_array(file: Path) -> NDArray[np.generic]:
     return array
 
 
-def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
+def rows_from_arrays(arrays: Arrays, name: str, roles: ColumnRoles = DEFAULT_ROLES) -> Rows:
     """Return arrays by name as rows.
 
     Names, shapes and types are checked. Values are checked when they are used, because
@@ -86,12 +87,18 @@ def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
         Arrays by name.
     name : str
         Name of the file, for error messages.
+    roles : ColumnRoles, optional
+        Names of the arrays of labels and groups, and of arrays to keep or to ignore.
 
     Returns
     -------
     Rows
         The rows.
     """
+    roles.check(list(arrays), name)
+    arrays = {key: value for key, value in arrays.items() if key not in roles.ignore}
+    if roles.label in arrays:
+        arrays = {**arrays, "y": arrays[roles.label]}
     if "scores" not in arrays:
         raise ValueError(
             f"{name} has no array named scores; a file of rows contains {ROW_LAYOUTS}. "
@@ -110,6 +117,13 @@ def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
         if labels is not None and labels.dtype.kind in "iu":
             names = _candidate_names(labels, classes, name)
     count = arrays.get("n_classes")
+    columns = {key: arrays[key] for key in (*roles.keep, roles.groups) if key is not None}
+    for key, values in columns.items():
+        if values.ndim != 1 or len(values) != len(scores):
+            raise ValueError(
+                f"{name}: {key} must have one value for each of {len(scores)} rows; got shape "
+                f"{values.shape}"
+            )
     return Rows(
         scores,
         labels if names is None else names,
@@ -118,6 +132,8 @@ def rows_from_arrays(arrays: Arrays, name: str) -> Rows:
         classes,
         None if count is None else int(count),
         name,
+        groups=None if roles.groups is None else columns[roles.groups],
+        extra={key: columns[key] for key in roles.keep} or None,
     )
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.frames import check_distinct, whole_numbers
+from shortlist.datasets.bad_rows import (
+    Defects,
+    SkippedRows,
+    missing_values,
+    unequal_lengths,
+    valid_mask,
+    without_bad_rows,
+)
+from shortlist.datasets.column_roles import DEFAULT_ROLES, ColumnRoles, InvalidColumnsError
 from shortlist.datasets.rows import Rows, RowValues, is_numbered
 
 if TYPE_CHECKING:
@@ -21,21 +31,41 @@ LIST_COLUMNS = ("scores", "labels", "features")
 """Columns that have a list in each row."""
 
 
-class InvalidColumnsError(ValueError):
-    """Raised for a file that can be read, but whose columns do not form rows."""
+NO_ROWS = Rows(np.empty((0, 0)))
+"""A block whose rows are all bad."""
 
 
-def check_column_names(names: Sequence[str], name: str) -> None:
-    """Raise if a column of the file `name` has no name, or two have the same."""
-    if "" in names:
-        raise InvalidColumnsError(
-            f"{name}: column {list(names).index('')} has no name; name it, or leave it out (write "
-            "with index=False if it is the index of a pandas frame)"
-        )
-    check_distinct(names, name, verb="has")
+def check_column_names(names: Sequence[str], name: str, roles: ColumnRoles) -> list[str]:
+    """Return the names of all columns of the file `name`.
+
+    A column without a name is called "Unnamed: 0" if it is the first one, as by pandas. It must
+    have a role.
+
+    Raises
+    ------
+    ValueError
+        If a column has no name, or two have the same.
+    """
+    called = [column or f"Unnamed: {i}" for i, column in enumerate(names)]
+    for column, own in zip(called, names, strict=True):
+        if not own and column not in roles.not_scores:
+            raise InvalidColumnsError(
+                f"{name}: column {called.index(column)} has no name; name it, write with "
+                "index=False if it is the index of a pandas frame, or pass "
+                f"ignore=[{column!r}] to leave it out"
+            )
+    check_distinct(called, name, verb="has")
+    roles.check(called, name)
+    return called
 
 
-def rows_from_table(table: pa.Table, name: str) -> Rows:
+def rows_from_table(
+    table: pa.Table,
+    name: str,
+    roles: ColumnRoles = DEFAULT_ROLES,
+    skipped: SkippedRows | None = None,
+    start: int = 0,
+) -> Rows:
     """Return the rows of an Arrow table.
 
     Parameters
@@ -44,6 +74,12 @@ def rows_from_table(table: pa.Table, name: str) -> Rows:
         The table.
     name : str
         Name of the file, for error messages.
+    roles : ColumnRoles, optional
+        Columns that are not scores.
+    skipped : SkippedRows, optional
+        Counts bad rows, which are left out. Without it, they raise an error.
+    start : int, default=0
+        Number of the first row in the file.
 
     Returns
     -------
@@ -52,19 +88,57 @@ def rows_from_table(table: pa.Table, name: str) -> Rows:
     """
     import pyarrow as pa
 
-    check_column_names(table.schema.names, name)
+    check_column_names(table.schema.names, name, roles)
+    table = table.drop_columns(list(roles.ignore))
+    numbers = None
+    if skipped is not None:
+        numbers = np.arange(start, start + len(table))
+        defects = _unreadable_rows(table, roles)
+        skipped.add(defects, numbers)
+        mask = valid_mask(len(table), defects)
+        table, numbers = table.filter(mask), numbers[mask]
+        if not len(table):
+            return NO_ROWS
+    extra = {column: _values(table[column]) for column in roles.keep}
+    groups = None if roles.groups is None else _values(table[roles.groups])
     lists = {}
     for field in table.schema:
         if (
             pa.types.is_list(field.type)
             or pa.types.is_large_list(field.type)
             or pa.types.is_fixed_size_list(field.type)
-        ):
+        ) and (field.name in LIST_COLUMNS or field.name not in roles.keep):
             lists[field.name] = _values_of_lists(
                 table[field.name].combine_chunks(), field.name, name
             )
     rest = table.drop_columns(list(lists)) if lists else table
-    return rows_from_frame(rest.to_pandas(), lists, name)
+    rows = rows_from_frame(rest.to_pandas(), lists, name, roles)
+    rows = replace(rows, groups=groups, extra=extra or None, numbers=numbers)
+    return rows if skipped is None else without_bad_rows(rows, skipped)
+
+
+def _values(column: pa.ChunkedArray) -> NDArray[np.generic]:
+    """Return a column as an array: of Python objects, unless all values are numbers."""
+    import pyarrow as pa
+
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    values: NDArray[np.generic]
+    if is_number and not column.null_count:
+        values = column.to_numpy()
+    else:
+        values = np.empty(len(column), dtype=object)
+        values[:] = column.to_pylist()
+    return values
+
+
+def _unreadable_rows(table: pa.Table, roles: ColumnRoles) -> Defects:
+    """Find rows without a label, a group or a list, and with lists of different lengths."""
+    required = [roles.label, roles.groups, *LIST_COLUMNS]
+    columns = [column for column in table.schema.names if column in required]
+    defects = missing_values(table, [c for c in columns if c not in roles.keep])
+    if {"labels", "scores"} <= set(columns) - set(roles.not_scores):
+        defects = unequal_lengths(table) | defects
+    return defects
 
 
 def _values_of_lists(column: pa.Array, column_name: str, name: str) -> RowValues:
@@ -93,6 +167,7 @@ def rows_from_frame(
     frame: pd.DataFrame,
     lists: Mapping[str, RowValues],
     name: str,
+    roles: ColumnRoles = DEFAULT_ROLES,
     *,
     labels_as_text: bool = False,
 ) -> Rows:
@@ -106,6 +181,8 @@ def rows_from_frame(
         Columns with one list in each row, by name.
     name : str
         Name of the file, for error messages.
+    roles : ColumnRoles, optional
+        Columns that are not scores.
     labels_as_text : bool, default=False
         Whether labels are text. They become integers if all classes are written as integers.
 
@@ -121,7 +198,8 @@ def rows_from_frame(
     """
     names = [str(column) for column in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    y = _true_labels(frame["y"], name) if "y" in names else None
+    y = _true_labels(frame[roles.label], name) if roles.label in names else None
+    names = [column for column in names if column not in (roles.label, *roles.ignore)]
     feature_names = [column for column in names if column.startswith(FEATURE_PREFIX)]
     features = _as_matrix(lists["features"], "features", name) if "features" in lists else None
     if features is None and feature_names:
@@ -138,8 +216,12 @@ def rows_from_frame(
             _check_lengths(labels, scores, name)
         numbered = labels is None or is_numbered(labels)
     else:
-        columns = [c for c in names if c != "y" and not c.startswith(FEATURE_PREFIX)]
-        rule = f"{name}: columns other than y and {FEATURE_PREFIX}… must be the scores of classes"
+        other = (*roles.not_scores, *lists)
+        columns = [c for c in names if c not in other and not c.startswith(FEATURE_PREFIX)]
+        rule = (
+            f"{name}: columns other than {roles.label} and {FEATURE_PREFIX}… must be the scores of "
+            "classes"
+        )
         if len(columns) < 2:
             raise InvalidColumnsError(f"{rule}, at least two; there are {len(columns)} of them")
         scores = _numeric_columns(frame, columns, rule)
@@ -174,7 +256,10 @@ def _true_labels(column: pd.Series, name: str) -> NDArray[np.generic]:
     missing = (column.isna() | (column == "")).to_numpy(dtype=bool)
     if missing.any():
         at = int(missing.argmax())
-        raise InvalidColumnsError(f"{name}: y of row {at} is missing; leave such rows out")
+        raise InvalidColumnsError(
+            f"{name}: {column.name} of row {at} is missing; leave such rows out with "
+            'on_bad_rows="skip"'
+        )
     return column.to_numpy()
 
 
@@ -204,6 +289,12 @@ def _numeric_columns(frame: pd.DataFrame, columns: list[str], rule: str) -> NDAr
     """Return columns as a matrix; raise with the violated rule if one is not numeric."""
     for column in columns:
         if frame[column].dtype.kind not in "fiub":
-            raise InvalidColumnsError(f"{rule}; {column!r} is not numeric")
+            remedy = f"ignore=[{column!r}] leaves it out"
+            if not column.startswith(FEATURE_PREFIX):
+                remedy = (
+                    f"pass label={column!r} for true labels, keep=[{column!r}] for an identifier, "
+                    f"ignore=[{column!r}] to leave it out"
+                )
+            raise InvalidColumnsError(f"{rule}; {column!r} is not numeric: {remedy}")
     types = {frame[column].dtype for column in columns}
     return frame[columns].to_numpy(dtype=None if len(types) == 1 else np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -48,6 +48,12 @@ class Rows:
         Name of the file, for error messages.
     feature_names : list of str, optional
         Names of the columns of `features`.
+    groups : array of shape (n_rows,), optional
+        Group of each row.
+    extra : mapping of str to array of shape (n_rows,), optional
+        Other columns of the file that were asked for, such as an identifier.
+    numbers : array of int of shape (n_rows,), optional
+        Number of each row in its file, if bad rows were left out.
 
     Examples
     --------
@@ -67,6 +73,9 @@ class Rows:
     n_classes: int | None = None
     name: str = ""
     feature_names: list[str] | None = None
+    groups: NDArray[np.generic] | None = None
+    extra: Mapping[str, NDArray[np.generic]] | None = None
+    numbers: NDArray[np.generic] | None = None
 
     def __len__(self) -> int:
         values = self.features if self.scores is None else self.scores
@@ -74,7 +83,10 @@ class Rows:
 
     def __getitem__(self, index: slice | NDArray[np.generic]) -> Rows:
         """Return the rows at a slice, a boolean mask or an array of row numbers."""
-        return replace(self, **{key: _take(getattr(self, key), index) for key in BY_ROW})
+        values = {key: _take(getattr(self, key), index) for key in BY_ROW}
+        if self.extra is not None:
+            values["extra"] = {key: _take(value, index) for key, value in self.extra.items()}
+        return replace(self, **values)
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} rows"]
@@ -101,6 +113,11 @@ class Rows:
             The rows of all parts, in order.
         """
         values = {key: _concatenate([getattr(part, key) for part in parts]) for key in BY_ROW}
+        if parts[0].extra is not None:
+            values["extra"] = {
+                key: _concatenate([(part.extra or {})[key] for part in parts])
+                for key in parts[0].extra
+            }
         return replace(parts[0], **values)
 
     def blocks(self, block_rows: int | None = None) -> Iterator[Rows]:
@@ -233,7 +250,7 @@ class Rows:
         return [position[name] for name in model]
 
 
-BY_ROW = ("scores", "labels", "y", "features")
+BY_ROW = ("scores", "labels", "y", "features", "groups", "numbers")
 """Fields with one value for each row."""
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom, binom
 
 from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.extras import require
 from shortlist._utils.validation import check_probability
 from shortlist.conformal import quantile_rank
 from shortlist.guarantee import Guarantee
@@ -74,6 +75,7 @@ def plot_guarantee(
     >>> plot_guarantee(model, data.posterior[2000:], data.y[2000:]).get_xlabel()
     'guaranteed accuracy'
     """
+    require("matplotlib", "plot_guarantee")
     from matplotlib import pyplot as plt
 
     chosen = TARGETS if accuracies is None else accuracies

@@ -105,7 +105,7 @@ def _replace(folder: Path, files: Mapping[str, bytes], describe: Describe) -> No
     settle = partial(_settle, folder)
     with locked(folder):
         sweep(folder, MODEL, SAVING, settle)
-        _check_replaceable(folder)
+        check_replaceable(folder)
 
     def settle_locked(journal: Path) -> None:
         with locked(folder):
@@ -193,7 +193,7 @@ def is_own_file(name: str, file: object) -> bool:
     return pattern is not None and isinstance(file, str) and pattern.fullmatch(file) is not None
 
 
-def _check_replaceable(folder: Path) -> None:
+def check_replaceable(folder: Path) -> None:
     """Raise unless the folder is empty or contains a model, which may be damaged."""
     if (folder / MODEL).is_file():
         try:

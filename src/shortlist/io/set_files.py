@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.blocks import row_blocks
+from shortlist._utils.extras import require
+from shortlist._utils.staging import PART, staging
+from shortlist.io.model_folder import check_replaceable
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SetsWriter: TypeAlias = Callable[[PredictionSets, int], None]
-"""Function that writes the sets of consecutive rows, given the number of the first row."""
+Columns: TypeAlias = "Mapping[str, NDArray[np.generic]]"
+SetsWriter: TypeAlias = "Callable[[PredictionSets, NDArray[np.int64], Columns], None]"
+"""Function that writes the sets of rows, given their numbers and other columns of the same rows."""
 
 STDOUT = "-"
 ENDINGS_OUT = (".parquet", ".csv", ".jsonl")
@@ -55,23 +59,62 @@ def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[st
     file = Path(text)
     if file.suffix not in endings:
         raise ValueError(f"{file.name}: the name must end in one of: {', '.join(endings)}")
+    if file.is_dir():
+        raise IsADirectoryError(f"{text!r} is a folder; name a file in it, such as a{endings[0]}")
     if file.exists() and not force:
         raise FileExistsError(f"the file {text!r} exists; use --force to replace it")
+    if file.suffix == ".parquet":
+        require("pyarrow", "writing Parquet files")
     check_folder(file)
 
 
 def check_folder(path: Path) -> None:
-    """Raise an `OSError` if nothing can be written to a path, before any work is done."""
+    """Raise an `OSError` if nothing can be written to a path, before any work is done.
+
+    A file of the same name is created for a moment in a temporary folder beside the path.
+    """
     parent = path.absolute().parent
     while not parent.exists():  # Missing folders are created when the file is written.
         parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        reason = "is not writable" if parent.is_dir() else "is not a folder"
-        raise OSError(f"nothing can be written to {str(path)!r}: {str(parent)!r} {reason}")
+    if not parent.is_dir():
+        raise NotADirectoryError(
+            f"nothing can be written to {str(path)!r}: {str(parent)!r} is not a folder"
+        )
+    try:
+        with staging(parent, path.name, PART) as folder:
+            (folder / path.name).touch()
+    except OSError as error:
+        raise type(error)(f"nothing can be written to {str(path)!r}: {error.strerror}") from None
+
+
+def check_model_folder(path: Path, *, force: bool) -> None:
+    """Raise if a model cannot be saved to a folder, before any work is done.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the model.
+    force : bool
+        Whether a model that is there may be replaced.
+
+    Raises
+    ------
+    FileExistsError
+        If the folder exists and `force` is false, or if it contains something else than a model.
+    OSError
+        If nothing can be written there.
+    """
+    if path.exists():
+        if not force:
+            raise FileExistsError(f"{str(path)!r} exists; use --force to replace it")
+        check_replaceable(path)
+    check_folder(path)
 
 
 @contextmanager
-def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[SetsWriter]:
+def sets_writer(
+    path: str | os.PathLike[str], guarantee: str, columns: tuple[str, ...] = ()
+) -> Iterator[SetsWriter]:
     """Yield a function that writes the sets of a block of rows.
 
     The file appears when the context ends, if no error was raised.
@@ -80,18 +123,21 @@ def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[SetsWr
     ----------
     path : path-like
         File to write, which ends in .parquet, .csv or .jsonl, or "-" for JSON lines on the standard
-        output. The columns are `row`, `size` and `labels`, which is a list (in CSV, as JSON).
+        output. The columns are `row`, `columns`, `size` and `labels`, which is a list (in CSV, as
+        JSON).
     guarantee : str
         Guarantee of the sets, for the metadata of a Parquet file.
+    columns : tuple of str, default=()
+        Names of other columns of each row.
 
     Yields
     ------
     callable
-        Function of sets and the number of their first row.
+        Function of sets, the numbers of their rows, and the other columns.
     """
     text = os.fspath(path)
     if text == STDOUT:
-        yield lambda sets, first: _write_json_lines(sets, first, sys.stdout)
+        yield lambda *block: _write_json_lines(sys.stdout, *block)
         sys.stdout.flush()
         return
     suffix = Path(text).suffix
@@ -104,28 +150,42 @@ def sets_writer(path: str | os.PathLike[str], guarantee: str) -> Iterator[SetsWr
             return
         with temporary.open("w", encoding="utf-8", newline="") as file:
             if suffix == ".jsonl":
-                yield lambda sets, first: _write_json_lines(sets, first, file)
+                yield lambda *block: _write_json_lines(file, *block)
             else:
-                file.write("row,size,labels\n")
-                yield lambda sets, first: _write_csv(sets, first, file)
+                header = ["row", *columns, "size", "labels"]
+                csv.writer(file, lineterminator="\n").writerow(header)
+                yield lambda *block: _write_csv(file, *block)
 
 
-def _labels_by_row(sets: PredictionSets, first: int) -> Iterator[tuple[int, list[object]]]:
+def _records(
+    sets: PredictionSets, numbers: NDArray[np.int64], columns: Columns
+) -> Iterator[dict[str, object]]:
+    """Yield the record of each row."""
     for rows in row_blocks(len(sets), 100):
-        for i, labels in enumerate(sets[rows].labels(), start=first + rows.start):
-            yield i, [v.item() if isinstance(v, np.generic) else v for v in labels]
+        extra = {name: values[rows].tolist() for name, values in columns.items()}
+        for i, labels in enumerate(sets[rows].labels()):
+            yield {
+                "row": int(numbers[rows.start + i]),
+                **{name: values[i] for name, values in extra.items()},
+                "size": len(labels),
+                "labels": [v.item() if isinstance(v, np.generic) else v for v in labels],
+            }
 
 
-def _write_json_lines(sets: PredictionSets, first: int, file: TextIO) -> None:
-    for row, labels in _labels_by_row(sets, first):
-        record = {"row": row, "size": len(labels), "labels": labels}
+def _write_json_lines(
+    file: TextIO, sets: PredictionSets, numbers: NDArray[np.int64], columns: Columns
+) -> None:
+    for record in _records(sets, numbers, columns):
         print(json.dumps(record, ensure_ascii=False, default=str), file=file)
 
 
-def _write_csv(sets: PredictionSets, first: int, file: TextIO) -> None:
+def _write_csv(
+    file: TextIO, sets: PredictionSets, numbers: NDArray[np.int64], columns: Columns
+) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    for row, labels in _labels_by_row(sets, first):
-        writer.writerow([row, len(labels), json.dumps(labels, ensure_ascii=False, default=str)])
+    for record in _records(sets, numbers, columns):
+        labels = json.dumps(record.pop("labels"), ensure_ascii=False, default=str)
+        writer.writerow([*record.values(), labels])
 
 
 def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
@@ -161,12 +221,18 @@ def sets_table(sets: PredictionSets, numbers: NDArray[np.int64]) -> pa.Table:
 
 @contextmanager
 def _parquet_writer(path: Path, guarantee: str) -> Iterator[SetsWriter]:
+    import pyarrow as pa
     from pyarrow import parquet
 
     writers: list[parquet.ParquetWriter] = []  # One, which the first block opens with its schema.
 
-    def write(sets: PredictionSets, first: int) -> None:
-        table = sets_table(sets, np.arange(first, first + len(sets)))
+    def write(sets: PredictionSets, numbers: NDArray[np.int64], columns: Columns) -> None:
+        table = sets_table(sets, numbers)
+        for i, (name, values) in enumerate(columns.items()):
+            column = pa.array(values.tolist(), from_pandas=True)
+            if pa.types.is_null(column.type):  # All values of the first block are missing.
+                column = column.cast(pa.string())
+            table = table.add_column(1 + i, name, column)
         if not writers:
             schema = table.schema.with_metadata({"guarantee": guarantee})
             writers.append(parquet.ParquetWriter(path, schema))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.extras import require
 from shortlist.paper.panels import Curve, Figure, Panel
 from shortlist.paper.results import Results, average_curves
 
@@ -34,6 +35,7 @@ SIZE_ACCURACY = 0.95
 
 def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     """Plot a figure and save it in each of `FORMATS`."""
+    require("matplotlib", "plotting the figures")
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 

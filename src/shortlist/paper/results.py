@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.extras import require
 from shortlist._version import __version__
 from shortlist.frontier import Frontier
 from shortlist.paper.panels import Curve, Figure, Panel
@@ -158,6 +159,7 @@ class Results:
         pandas.DataFrame
             A row for each figure, panel, curve, seed and point.
         """
+        require("pandas", "to_frame")
         import pandas as pd
 
         return pd.DataFrame(list(self.rows()), columns=list(COLUMNS))

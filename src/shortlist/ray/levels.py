@@ -14,11 +14,11 @@ from shortlist._utils.warnings import warn
 from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.row_schema import RowSchema
 from shortlist.datasets import Rows
+from shortlist.datasets.bad_rows import warn_if_skipped
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.conformal import CHOOSING_VALUES, ConformalPredictor
 from shortlist.ranking import Ranking
-from shortlist.ray.bad_rows import warn_if_skipped
 from shortlist.ray.sampling import ListedRows, RandomRows, RowSelection, select_rows
 from shortlist.ray.sketch import Sketch
 from shortlist.ray.table import Block, Piece, Table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.datasets import Rows
-from shortlist.ray.bad_rows import warn_if_skipped
+from shortlist.datasets.bad_rows import warn_if_skipped
 from shortlist.ray.cluster import run_tasks
 from shortlist.ray.table import Block, Piece, Table
 

@@ -18,16 +18,18 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._utils.extras import require
 from shortlist._utils.validation import check_choice
-from shortlist.datasets.columns import FEATURE_PREFIX, rows_from_table
-from shortlist.datasets.rows import BLOCK_ROWS, Rows
-from shortlist.ray.bad_rows import (
+from shortlist.datasets.bad_rows import (
+    ON_BAD_ROWS,
     Defects,
     find_bad_rows,
     missing_values,
     unequal_lengths,
     valid_mask,
 )
+from shortlist.datasets.columns import FEATURE_PREFIX, rows_from_table
+from shortlist.datasets.rows import BLOCK_ROWS, Rows
 from shortlist.ray.parquet_files import (
     Paths,
     check_same_columns,
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 500_000
 """Approximate number of rows of a piece, which has at least one whole row group."""
-ON_BAD_ROWS = ("raise", "skip")
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ class Table:
         ValueError
             If a file is not readable, or a required column is missing.
         """
+        require("ray", "shortlist.ray")
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist._utils.extras import require
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def plot_sizes(sizes: NDArray[np.int64], ax: Axes | None, style: dict[str, object]) -> Axes:
     """Plot the fraction of rows with each size; see `PredictionSets.plot_sizes`."""
+    require("matplotlib", "plot_sizes")
     from matplotlib import pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
@@ -40,6 +43,7 @@ def plot_classes(
 
     `rows` and `hits` are the numbers of rows, and of sets that contain the label, of each class.
     """
+    require("matplotlib", "plot_classes")
     from matplotlib import pyplot as plt
 
     if not rows.any():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.arrays import Array, ArrayLike, ArrayType, row_index, to_array_type, to_tensor
+from shortlist._utils.extras import require
 from shortlist._utils.labels import Classes
 from shortlist._utils.validation import check_count
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
@@ -331,6 +332,7 @@ class PredictionSets:
         pandas.DataFrame
             Columns `size` and `labels`.
         """
+        require("pandas", "to_frame")
         import pandas as pd
 
         return pd.DataFrame({"size": self._sizes.cpu().numpy(), "labels": self.labels()})

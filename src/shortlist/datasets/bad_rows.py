@@ -1,11 +1,13 @@
 """Find the rows of a table that cannot be used, and describe the defect of each.
 
-The functions return a dictionary from the position of each bad row to the description.
+The functions that find rows return a dictionary from the position of each bad row to the
+description.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,12 +21,92 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Defects: TypeAlias = dict[int, str]
+ON_BAD_ROWS = ("raise", "skip")
+"""What to do with bad rows."""
 
 
 def warn_if_skipped(count: int) -> None:
     """Warn that bad rows were skipped, if there were any."""
     if count:
         warn(f"{count:,} bad row{' was' if count == 1 else 's were'} skipped")
+
+
+@dataclass
+class SkippedRows:
+    """Number of the bad rows that were left out, and the defect of the first.
+
+    Attributes
+    ----------
+    count : int
+        Number of bad rows.
+    first : str
+        Number and defect of the first one.
+    """
+
+    count: int = 0
+    first: str = ""
+    _lowest: float = np.inf
+
+    def add(self, defects: Defects, numbers: NDArray[np.generic]) -> None:
+        """Count bad rows.
+
+        Parameters
+        ----------
+        defects : dict
+            Description of the defect of each bad row, by position.
+        numbers : array of int
+            Number of the row at each position, counted in the file.
+        """
+        if not defects:
+            return
+        at = min(defects)
+        number = int(numbers[at])
+        if number < self._lowest:
+            self._lowest, self.first = number, f"row {number}: {defects[at]}"
+        self.count += len(defects)
+
+    def clear(self) -> None:
+        """Forget all rows that were counted."""
+        self.count, self.first, self._lowest = 0, "", np.inf
+
+    def warn(self, name: str) -> None:
+        """Warn about the bad rows of the file `name`, if there are any."""
+        if self.count:
+            were = "row was" if self.count == 1 else "rows were"
+            warn(f"{name}: {self.count:,} bad {were} skipped; the first is {self.first}")
+
+
+def without_bad_rows(
+    rows: Rows,
+    skipped: SkippedRows,
+    classes: NDArray[np.generic] | None = None,
+    *,
+    check_y: bool = True,
+) -> Rows:
+    """Return the rows that have no defect.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows to check.
+    skipped : SkippedRows
+        Counts the rows that are left out.
+    classes : array of shape (n_classes,), optional
+        All classes. Without it, labels are not checked.
+    check_y : bool, default=True
+        Whether a row is bad if its label `y` is not one of the classes.
+
+    Returns
+    -------
+    Rows
+        The rows without bad ones. `numbers` are their numbers in the file.
+    """
+    numbers = np.arange(len(rows)) if rows.numbers is None else rows.numbers
+    defects = find_bad_rows(rows, classes, check_y=check_y)
+    if not defects:
+        return replace(rows, numbers=numbers)
+    skipped.add(defects, numbers)
+    return replace(rows, numbers=numbers)[valid_mask(len(rows), defects)]
 
 
 def valid_mask(n_rows: int, defects: Defects) -> NDArray[np.bool_]:
@@ -80,6 +162,8 @@ def find_bad_rows(
     if isinstance(labels, np.ndarray) and labels.dtype.kind not in "iu":
         labels = labels.tolist()
     defects = _not_finite(rows.scores, "scores", labels) | _not_finite(rows.features, "features")
+    if rows.y is not None and rows.y.dtype.kind == "f":
+        defects |= {int(i): "y is missing" for i in np.flatnonzero(np.isnan(rows.y))}
     if classes is not None and check_y and rows.y is not None:
         defects = _unknown_y(rows.y, classes) | defects
     if classes is not None and labels is not None:
