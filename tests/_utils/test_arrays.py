@@ -102,10 +102,10 @@ def test_a_value_that_is_not_finite_is_found(bad, dtype):
 
 
 def test_a_value_that_is_not_finite_is_found_beyond_the_first_block(monkeypatch):
-    matrix = np.zeros((50, 4))
-    matrix[41, 1] = np.nan
-    monkeypatch.setattr("shortlist._utils.blocks.READ_ELEMENTS", 12)
-    with pytest.raises(ValueError, match="row 41, column 1"):
+    matrix = np.zeros((50_000, 4))
+    matrix[41_000, 1] = np.nan
+    monkeypatch.setattr("shortlist._utils.threads.MIN_PARALLEL_ELEMENTS", 12)
+    with pytest.raises(ValueError, match="row 41000, column 1"):
         as_matrix(matrix, "scores", "classes")
 
 

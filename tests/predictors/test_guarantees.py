@@ -18,7 +18,6 @@ from registered_scores import VARIANTS
 from synthetic import draw, uneven
 
 import shortlist as sl
-from shortlist.conformal.levels import label_levels
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.ranks import min_calibration_size, quantile_rank
 
@@ -117,7 +116,7 @@ def test_the_ceiling_rank_is_too_high():
     model = sl.SplitConformal("lac", temperature=None, allow_empty=True).fit(scores, y)
     index = model._classes.encode(y)
     blocks = model._level_function().blocks(sl.Ranking.from_scores(scores), None)
-    levels = label_levels(blocks, index)
+    levels = blocks.label_levels(index)
     floor, ceiling = [], []
     for calibration, test in draws(400, m, 1500):
         own, new = np.sort(levels[calibration]), levels[test].numpy()

@@ -20,7 +20,6 @@ from sklearn.exceptions import NotFittedError
 from synthetic import SCORE_TYPES, as_score_type, draw, in_64ths, ragged
 
 import shortlist as sl
-from shortlist.conformal.levels import label_levels
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.ranks import quantile_rank
 from shortlist.predictors.splitting import hold_out
@@ -78,9 +77,8 @@ def test_calibration_and_prediction_call_the_same_function(name, randomized):
     scores, y = draw(400, seed=1)
     model = sl.SplitConformal(name, randomized=randomized, allow_empty=True, **EASY)
     model.fit(scores, y)
-    own = label_levels(
-        model._level_function().blocks(sl.Ranking.from_scores(scores), None), torch.from_numpy(y)
-    ).numpy()
+    blocks = model._level_function().blocks(sl.Ranking.from_scores(scores), None)
+    own = blocks.label_levels(torch.from_numpy(y)).numpy()
     for accuracy in LEVELS:
         held = model.predict_set(scores, accuracy=accuracy).contains(y)
         assert np.array_equal(held, own >= threshold_of(model, accuracy))

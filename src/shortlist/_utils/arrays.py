@@ -117,7 +117,7 @@ def as_matrix(x: object, name: str, columns: str) -> Tensor:
 
 
 def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple[float, float]]:
-    """Return a finite floating-point matrix, and its smallest and largest value.
+    """Return a finite floating-point matrix, and bounds of its values.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def as_bounded_matrix(x: object, name: str, columns: str) -> tuple[Tensor, tuple
     matrix : Tensor of shape (n_rows, n_columns)
         At least one row and one column.
     bounds : tuple of float
-        Smallest and largest value.
+        Lower and upper bound of the values; see `check_finite`.
 
     Raises
     ------

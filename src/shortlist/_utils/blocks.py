@@ -11,10 +11,8 @@ BLOCK_ELEMENTS = 1 << 20
 """Values in a block on a CPU: large enough to be fast, small enough for the cache."""
 CACHED_ELEMENTS = 1 << 17
 """Values in a block that one thread passes through several operations."""
-RANKED_ELEMENTS = 1 << 21
-"""Values in a block whose result is much smaller than the block."""
-READ_ELEMENTS = 1 << 24
-"""Values in a block that is read once and not kept."""
+RANKED_ELEMENTS = 1 << 18
+"""Values in a block that one thread ranks, whose result is much smaller than the block."""
 DEVICE_ELEMENTS = 1 << 26
 """Values in a block on a GPU, which needs many rows at once."""
 ROW_MULTIPLE = 64
@@ -53,13 +51,6 @@ def row_blocks(
         step -= step % ROW_MULTIPLE
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
-
-
-def read_blocks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Yield larger row blocks, for rows that are read once and need not stay in the cache."""
-    return row_blocks(
-        rows, width, device, elements=None if device.type == "cuda" else READ_ELEMENTS
-    )
 
 
 def matrix_blocks(matrix: Tensor) -> Iterator[slice]:

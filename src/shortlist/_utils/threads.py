@@ -72,7 +72,9 @@ def available_threads() -> int:
     return min(int(wanted), MAX_THREADS)
 
 
-def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def map_in_threads(
+    work: Callable[[Item], Result], items: Iterable[Item], *, size: int | None = None
+) -> list[Result]:
     """Apply a function to items in threads, each of which takes the next item when it is ready.
 
     In these threads, operations of PyTorch are single-threaded, so that a result does not depend
@@ -85,6 +87,8 @@ def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> lis
         global lock of Python. It must not warn, since its frames are not those of the caller.
     items : iterable
         Items.
+    size : int, optional
+        Number of values of all items. If they are few, the calling thread processes them.
 
     Returns
     -------
@@ -103,8 +107,9 @@ def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> lis
     """
     tasks = _Tasks(work, list(items))
     threads = min(available_threads(), len(tasks.items))
-    if threads <= 1 and (_local.is_worker or torch.get_num_threads() == 1):
-        threads = 0  # This thread is single-threaded already.
+    is_small = size is not None and size < MIN_PARALLEL_ELEMENTS
+    if is_small or (threads <= 1 and (_local.is_worker or torch.get_num_threads() == 1)):
+        threads = 0  # Operations in this thread are single-threaded already.
     try:
         others = [_submit(tasks.run) for _ in range(threads)]
         if not threads or None in others:
@@ -141,10 +146,7 @@ def map_blocks(
     >>> map_blocks(lambda rows: rows.stop - rows.start, 5, 10, elements=20)
     [2, 2, 1]
     """
-    blocks = list(row_blocks(rows, width, elements=elements))
-    if rows * width < MIN_PARALLEL_ELEMENTS:
-        return [work(block) for block in blocks]
-    return map_in_threads(work, blocks)
+    return map_in_threads(work, row_blocks(rows, width, elements=elements), size=rows * width)
 
 
 @contextmanager

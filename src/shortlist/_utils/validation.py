@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shortlist._utils.blocks import read_blocks
+from shortlist._utils.blocks import row_blocks
+from shortlist._utils.threads import map_blocks
 
 REMEDIES = {
     "scores": "fill them, or leave such rows out",
@@ -138,8 +139,11 @@ def check_tensor(x: Tensor, name: str) -> None:
         raise ValueError(f"{name} is a tensor that is {problem}; {remedy}")
 
 
+_BITS_OF_TWO = np.float32(2).view(np.uint32)
+
+
 def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
-    """Return the smallest and the largest value of a matrix; raise if a value is not finite.
+    """Return bounds of the values of a matrix; raise if a value is not finite.
 
     Reads the matrix once and does not copy it.
 
@@ -153,27 +157,48 @@ def check_finite(matrix: Tensor, name: str) -> tuple[float, float]:
     Returns
     -------
     tuple of float
-        Smallest and largest value.
+        Largest value, and before it the smallest one, or 0 if all values are between 0 and 2.
 
     Raises
     ------
     ValueError
         If a value is NaN or infinite. The message says where the first one is.
     """
-    smallest, largest = math.inf, -math.inf
-    for rows in read_blocks(matrix.shape[0], matrix.shape[1], matrix.device):
-        block = matrix[rows]
-        low, high = (float(value) for value in torch.aminmax(block))
-        smallest, largest = min(smallest, low), max(largest, high)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            position = int((~torch.isfinite(block)).flatten().nonzero()[0])
-            row, column = divmod(position, matrix.shape[1])
-            value = float(block[row, column])
+    n_rows, n_columns = matrix.shape
+    if matrix.device.type == "cpu":
+        ends = map_blocks(lambda rows: _bounds(matrix[rows]), n_rows, n_columns)
+    else:
+        ends = [_bounds(matrix[rows]) for rows in row_blocks(n_rows, n_columns, matrix.device)]
+    if not all(math.isfinite(end) for bounds in ends for end in bounds):
+        _raise_not_finite(matrix, name)
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _bounds(block: Tensor) -> tuple[float, float]:
+    """Return bounds of the values; NaN if a value is NaN."""
+    is_plain = block.dtype == torch.float32 and block.device.type == "cpu"
+    if is_plain and block.is_contiguous() and bool((block[0] >= 0).all()):
+        # As integers, the bits of floats in [0, 2) are smaller than those of all others, so that
+        # one pass finds out what takes two in general.
+        largest = block.numpy().view(np.uint32).max()
+        if largest < _BITS_OF_TWO:
+            return 0.0, float(largest.view(np.float32))
+    low, high = torch.aminmax(block)
+    return float(low), float(high)
+
+
+def _raise_not_finite(matrix: Tensor, name: str) -> None:
+    """Raise an error that says where the first value is that is not finite."""
+    n_rows, n_columns = matrix.shape
+    for rows in row_blocks(n_rows, n_columns, matrix.device):
+        places = (~torch.isfinite(matrix[rows])).flatten().nonzero()
+        if len(places):
+            row, column = divmod(int(places[0]), n_columns)
+            value = float(matrix[rows][row, column])
             raise ValueError(
                 f"{name} holds {value} at row {rows.start + row}, column {column}; every value "
                 f"must be finite. Remove such rows, or {_finite_remedy(name, value)}"
             )
-    return smallest, largest
 
 
 def _finite_remedy(name: str, value: float) -> str:

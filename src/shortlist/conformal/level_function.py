@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.out_of_core import Matrix
-from shortlist.conformal.levels import Block, label_levels, mean_sizes
+from shortlist.conformal.levels import Block, LevelBlocks
 from shortlist.conformal.scores import ConformityScore
 from shortlist.ranking import Ranking
 from shortlist.ranking.score_types import ScoreType
@@ -39,8 +38,8 @@ class LevelFunction:
     scale: float
     allow_empty: bool
 
-    def blocks(self, ranking: Ranking, features: Matrix | None) -> Iterator[Block]:
-        """Yield rankings and levels of all rows, a block at a time.
+    def blocks(self, ranking: Ranking, features: Matrix | None) -> LevelBlocks:
+        """Return rankings and levels of all rows, a block at a time.
 
         Parameters
         ----------
@@ -49,24 +48,27 @@ class LevelFunction:
         features : matrix of shape (n_rows, n_features) or None
             Features of the rows.
 
-        Yields
-        ------
-        rows : slice
-            Rows of the block.
-        ranked : Ranking
-            Ranking whose prefixes are the sets.
-        levels : NestedLevels
-            Levels of its labels.
+        Returns
+        -------
+        LevelBlocks
+            Iterable of the rows of each block, the ranking whose prefixes are their sets, and the
+            levels of its labels.
         """
-        ranking = ranking.with_scale(self.score_type, self.scale)
-        for rows in ranking.blocks(self.score.block_elements):
+        scaled = ranking.with_scale(self.score_type, self.scale)
+
+        def compute(rows: slice) -> Block:
             x = None if features is None else features[rows]
-            part = ranking[rows]
+            part = scaled[rows]
             # One type for all, so that float64 rows are ranked as their float32 copies are.
             part = part.with_precision("float32") if part.precision == "float32" else part
             ranked = self.score.rerank(part, x)
-            levels = self.score.nested_levels(ranked, x).within(ranked.lengths())
-            yield rows, ranked, levels if self.allow_empty else levels.never_empty()
+            levels = self.score.nested_levels(ranked, x)
+            if not ranked.is_complete:
+                levels = levels.within(ranked.lengths())
+            return rows, ranked, levels if self.allow_empty else levels.never_empty()
+
+        slices = scaled.blocks(self.score.block_elements)
+        return LevelBlocks(slices, compute, scaled.width, scaled.device)
 
     def lowest_levels(
         self, ranking: Ranking, index: Tensor, features: Matrix | None
@@ -95,7 +97,7 @@ class LevelFunction:
         them is at most one derived from ``s``, which the ``s`` of a new row, and therefore its
         level, reaches with the requested accuracy.
         """
-        levels = label_levels(self.blocks(ranking, features), index.clamp(min=0), lowest=True)
+        levels = self.blocks(ranking, features).label_levels(index.clamp(min=0), lowest=True)
         levels = self.score.lower(levels, max(self.score.rounding, ranking.rounding))
         return torch.where(index < 0, -torch.inf, levels).cpu().numpy()
 
@@ -122,7 +124,7 @@ class LevelFunction:
         thresholds = np.unique([*levels[levels > -np.inf], np.inf])[::-1].copy()
         return {
             "thresholds": thresholds,
-            "mean_sizes": mean_sizes(self.blocks(ranking, features), thresholds),
+            "mean_sizes": self.blocks(ranking, features).mean_sizes(thresholds),
         }
 
     def is_exhaustive(self, ranking: Ranking) -> bool:

@@ -10,18 +10,20 @@ from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
 from shortlist.conformal.calibrators import Thresholds
-from shortlist.conformal.levels import Block, NestedLevels, Sets
+from shortlist.conformal.levels import Block, LevelBlocks, Nested, NestedLevels, Sets
 from shortlist.guarantee import Guarantee
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
+WINDOW_BLOCKS = 256
+"""Number of blocks whose sets are in memory besides the buffers of all sets."""
 SPARE = 1.1
 """Factor by which a buffer is larger than its expected content."""
 
 
 def predict_sets(
     ranking: Ranking,
-    blocks: Iterable[Block],
+    blocks: LevelBlocks,
     points: Sequence[Thresholds],
     groups: ArrayLike | None,
 ) -> list[PredictionSets]:
@@ -31,7 +33,7 @@ def predict_sets(
     ----------
     ranking : Ranking
         All rows.
-    blocks : iterable of Block
+    blocks : LevelBlocks
         Rankings and levels of the rows, a block at a time.
     points : sequence of Thresholds
         Operating points.
@@ -52,16 +54,26 @@ def predict_sets(
         by_class[k] or bool((thresholds[k] == -torch.inf).any()) for k in range(len(points))
     ]
     nested = [k for k in range(len(points)) if not separate[k]]
-    nested_sets = _NestedSets(ranking, [thresholds[k] for k in nested])
+    nested_sets = _NestedSets(ranking, len(nested))
     buffers = {k: _SetBuffer(ranking) for k in range(len(points)) if separate[k]}
-    for rows, ranked, levels in blocks:
-        if nested:
-            nested_sets.add_block(rows, ranked, levels)
-        for k, buffer in buffers.items():
-            if by_class[k]:
-                buffer.add(rows, *class_sets(ranked, levels, thresholds[k]))
-            else:
-                buffer.add(rows, *_sets_with_all(ranked, levels, thresholds[k][rows]))
+
+    def compute(block: Block) -> tuple[slice, Nested | None, dict[int, Sets]]:
+        rows, ranked, levels = block
+        at_each = [thresholds[k][rows] for k in nested]
+        own = {
+            k: class_sets(ranked, levels, thresholds[k])
+            if by_class[k]
+            else _sets_with_all(ranked, levels, thresholds[k][rows])
+            for k in buffers
+        }
+        return rows, levels.sets_at(ranked, at_each) if nested else None, own
+
+    for start in range(0, len(blocks), WINDOW_BLOCKS):
+        for rows, shared, own in blocks[start : start + WINDOW_BLOCKS].map(compute):
+            if shared is not None:
+                nested_sets.add_nested(rows, *shared)
+            for k, buffer in buffers.items():
+                buffer.add(rows, *own[k])
     sets = dict(zip(nested, nested_sets.each(guarantees[k] for k in nested), strict=True))
     sets |= {k: buffer.sets(guarantees[k]) for k, buffer in buffers.items()}
     return [sets[k] for k in range(len(points))]
@@ -114,16 +126,16 @@ class _SetBuffer:
 class _NestedSets(_SetBuffer):
     """Collects nested sets at several thresholds, which share the labels of the largest sets."""
 
-    def __init__(self, ranking: Ranking, thresholds: list[Tensor]) -> None:
+    def __init__(self, ranking: Ranking, n_thresholds: int) -> None:
         super().__init__(ranking)
-        self.thresholds = thresholds
         self.lengths = torch.empty(
-            (len(thresholds), len(ranking)), dtype=torch.int64, device=ranking.device
+            (n_thresholds, len(ranking)), dtype=torch.int64, device=ranking.device
         )
 
-    def add_block(self, rows: slice, ranked: Ranking, levels: NestedLevels) -> None:
+    def add_nested(
+        self, rows: slice, labels: Tensor, longest: Tensor, lengths: Sequence[Tensor]
+    ) -> None:
         """Append the sets of a block of rows at all thresholds."""
-        labels, longest, lengths = levels.sets_at(ranked, [at[rows] for at in self.thresholds])
         self.add(rows, labels, longest)
         for stored, new in zip(self.lengths, lengths, strict=True):
             stored[rows] = new

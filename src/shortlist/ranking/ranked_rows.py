@@ -5,12 +5,13 @@ Scores are dense (one for every class) or belong to ranked candidates. The two d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.blocks import RANKED_ELEMENTS, read_blocks, row_blocks
+from shortlist._utils.blocks import CACHED_ELEMENTS, RANKED_ELEMENTS, row_blocks
 from shortlist._utils.ordering import (
     any_ties,
     count_true,
@@ -20,7 +21,9 @@ from shortlist._utils.ordering import (
     ties_before,
 )
 from shortlist._utils.out_of_core import RowView
+from shortlist._utils.threads import map_in_threads
 
+Result = TypeVar("Result")
 TopLabels = tuple[Tensor, Tensor]
 """Labels of each row (int32, -1 after the last one) and their scores, best first."""
 
@@ -46,13 +49,16 @@ class RankedRows:
     device : torch.device
         Device of the scores.
     bounds : tuple of float, or None
-        Smallest and largest score of all rows, if known.
+        Lower and upper bound of all scores, if known; see `check_finite`.
     known_row_sums : Tensor or None
         Sum of each row, once computed, if no score is negative.
+    known_row_maxima : Tensor or None
+        Largest score of each row, once computed.
     """
 
     bounds: tuple[float, float] | None = None
     known_row_sums: Tensor | None = None
+    known_row_maxima: Tensor | None = None
 
     def __init__(
         self,
@@ -96,15 +102,41 @@ class RankedRows:
         return self._dense
 
     @property
+    def width(self) -> int:
+        """Number of scores of a row."""
+        return self.n_classes if self.is_dense else self.depth
+
+    @property
     def dtype(self) -> torch.dtype:
         """Floating-point type of the scores."""
         return self.scores_of(slice(0, 1)).dtype
 
     def blocks(self, elements: int = RANKED_ELEMENTS) -> list[slice]:
         """Return slices that cover the rows, of about `elements` scores each on a CPU."""
-        width = self.n_classes if self.is_dense else self.depth
         limit = elements if self.device.type == "cpu" else None
-        return list(row_blocks(self.n_rows, width, self.device, elements=limit))
+        return list(row_blocks(self.n_rows, self.width, self.device, elements=limit))
+
+    def map_blocks(
+        self, work: Callable[[slice], Result], elements: int = RANKED_ELEMENTS
+    ) -> list[Result]:
+        """Apply a function to all blocks of rows, on a CPU in threads.
+
+        Parameters
+        ----------
+        work : callable
+            Function of a slice of rows.
+        elements : int, optional
+            Approximate number of scores in a block on a CPU.
+
+        Returns
+        -------
+        list
+            Results, in the order of the rows.
+        """
+        blocks = self.blocks(elements)
+        if self.device.type != "cpu":
+            return [work(rows) for rows in blocks]
+        return map_in_threads(work, blocks, size=self.n_rows * self.width)
 
     def scores_of(self, rows: slice) -> Tensor:
         """Return all scores of some rows: by column if dense, else sorted, -inf for padding."""
@@ -134,7 +166,7 @@ class RankedRows:
             return nn.functional.pad(labels, wider, value=-1), nn.functional.pad(scores, wider)
         top = self._top
         if top is None or top[0].shape[1] < depth:
-            blocks = [self._top_block(rows, depth) for rows in self.blocks()]
+            blocks = self.map_blocks(lambda rows: self._top_block(rows, depth))
             top = (
                 torch.cat([labels for labels, _ in blocks]),
                 torch.cat([scores for _, scores in blocks]),
@@ -159,7 +191,9 @@ class RankedRows:
             return self._ascending[:, -depth:].flip(1)
         if not self.is_dense or depth > self.n_classes // 4:
             return self.top(depth)[1]
-        return _concatenate([torch.topk(self.dense[rows], depth).values for rows in self.blocks()])
+        return _concatenate(
+            self.map_blocks(lambda rows: torch.topk(self.dense[rows], depth).values)
+        )
 
     def ascending_scores(self) -> Tensor:
         """Return dense scores in increasing order, and cache them.
@@ -168,7 +202,7 @@ class RankedRows:
         """
         if self._ascending is None:
             self._ascending = _concatenate(
-                [sort_values(self.dense[rows]) for rows in self.blocks()]
+                self.map_blocks(lambda rows: sort_values(self.dense[rows]))
             )
         return self._ascending
 
@@ -195,17 +229,19 @@ class RankedRows:
         if self._ascending is not None and cached_depth < int(sizes.max()):
             place = self.n_classes - sizes.to(torch.int64).clamp(min=1)
             last = self._ascending.gather(1, place[:, None])
-            blocks = [(self.dense[rows], last[rows], sizes[rows]) for rows in self.blocks()]
-            return torch.cat(
-                [prefix_labels(scores, least, scores, size) for scores, least, size in blocks]
-            )
-        parts = []
-        for rows in self.blocks():
+
+            def search(rows: slice) -> Tensor:
+                scores = self.dense[rows]
+                return prefix_labels(scores, last[rows], scores, sizes[rows])
+
+            return torch.cat(self.map_blocks(search))
+
+        def select(rows: slice) -> Tensor:
             deepest = int(sizes[rows].max())
             labels, _ = self._top_block(rows, deepest)
-            inside = torch.arange(deepest, device=self.device) < sizes[rows, None]
-            parts.append(labels[inside])
-        return torch.cat(parts)
+            return labels[torch.arange(deepest, device=self.device) < sizes[rows, None]]
+
+        return torch.cat(self.map_blocks(select))
 
     def rank_of(self, index: Tensor) -> Tensor:
         """Return the rank of label indices, by counting higher scores and preceding ties.
@@ -225,11 +261,14 @@ class RankedRows:
             position = matches.to(torch.int8).argmax(dim=1).to(torch.float64)
             return torch.where(matches.any(dim=1), position, torch.inf)
         ranks = torch.empty(self.n_rows, dtype=torch.float64, device=self.device)
-        for rows in self.blocks():
+
+        def count(rows: slice) -> None:
             block, y = self.dense[rows], index[rows, None]
             own = block.gather(1, y)
             before = count_true(block > own) + ties_before(block, own, y)
             ranks[rows] = before.to(torch.float64)
+
+        self.map_blocks(count, CACHED_ELEMENTS)
         return ranks
 
     def is_first(self, index: Tensor, untied: Tensor | None = None) -> Tensor:
@@ -249,13 +288,17 @@ class RankedRows:
         if not self.is_dense:
             return self.rank_of(index) == 0
         first = torch.empty(self.n_rows, dtype=torch.bool, device=self.device)
-        for rows in self.blocks():
+        maxima = self.known_row_maxima
+
+        def compare(rows: slice) -> None:
             block, y = self.dense[rows], index[rows, None]
             own = block.gather(1, y)
-            highest = own[:, 0] == block.amax(dim=1)
+            highest = own[:, 0] == (block.amax(dim=1) if maxima is None else maxima[rows])
             if any_ties(block, own, highest if untied is None else highest & ~untied[rows]):
                 highest &= ties_before(block, own, y) == 0
             first[rows] = highest
+
+        self.map_blocks(compare)
         return first
 
     def count_above(self, thresholds: Sequence[float]) -> Tensor:
@@ -271,20 +314,33 @@ class RankedRows:
         int32 Tensor of shape (n_rows, n_thresholds)
         """
         counts = torch.empty((self.n_rows, len(thresholds)), dtype=torch.int32, device=self.device)
-        for rows in self.blocks():
+
+        def count(rows: slice) -> None:
             block = self.scores_of(rows)
             limits = torch.tensor(thresholds, dtype=block.dtype, device=self.device)
             for k, limit in enumerate(limits):
                 counts[rows, k] = count_true(block > limit)
+
+        self.map_blocks(count)
         return counts.clamp_(max=self.depth)
 
     def row_sums(self) -> Tensor:
-        """Return the sum of the dense scores of each row, cached if no score is negative."""
+        """Return the sum of the dense scores of each row, cached if no score is negative.
+
+        The largest score of each row is computed in the same pass, and cached.
+        """
         if self.known_row_sums is None:
             dtype = torch.promote_types(self.dtype, torch.float32)
             sums = torch.empty(self.n_rows, dtype=dtype, device=self.device)
-            for rows in read_blocks(self.n_rows, self.n_classes, self.device):
-                torch.sum(self.dense[rows], dim=1, dtype=dtype, out=sums[rows])
+            maxima = torch.empty(self.n_rows, dtype=self.dtype, device=self.device)
+
+            def reduce(rows: slice) -> None:
+                block = self.dense[rows]
+                torch.sum(block, dim=1, dtype=dtype, out=sums[rows])
+                torch.amax(block, dim=1, out=maxima[rows])
+
+            self.map_blocks(reduce, CACHED_ELEMENTS)
+            self.known_row_maxima = maxima
             if self.bounds is None or self.bounds[0] < 0:
                 return sums
             self.known_row_sums = sums

@@ -271,6 +271,7 @@ class Ranking(RankedRows):
         )
         part.columns = self.columns
         part.known_row_sums = None if self.known_row_sums is None else self.known_row_sums[at]
+        part.known_row_maxima = None if self.known_row_maxima is None else self.known_row_maxima[at]
         return part
 
     def derive(
@@ -503,7 +504,8 @@ class Ranking(RankedRows):
         if not self.rounding:
             return self.rank_of(index)
         ranks = torch.empty(self.n_rows, dtype=torch.float64, device=self.device)
-        for rows in self.blocks():
+
+        def count(rows: slice) -> None:
             block, y = self.scores_of(rows), index[rows, None]
             if self.is_dense:
                 own = block.gather(1, y)
@@ -514,6 +516,8 @@ class Ranking(RankedRows):
             slack = own * self.rounding if self._score_type == "proba" else self.rounding
             last = count_true(block >= own - slack) - 1
             ranks[rows] = torch.where(own[:, 0] < torch.inf, last.to(torch.float64), torch.inf)
+
+        self.map_blocks(count)
         return ranks
 
 

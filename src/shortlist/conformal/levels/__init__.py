@@ -1,8 +1,8 @@
 """Levels of labels, in the forms in which they are computed."""
 
+from shortlist.conformal.levels.blocks import LevelBlocks
 from shortlist.conformal.levels.column_levels import ColumnLevels
 from shortlist.conformal.levels.protocol import Block, Nested, NestedLevels, Sets
-from shortlist.conformal.levels.rows import label_levels, mean_sizes
 from shortlist.conformal.levels.sorted_levels import Levels
 from shortlist.conformal.levels.unsorted_levels import UnsortedLevels
 
@@ -14,6 +14,5 @@ __all__ = [
     "Sets",
     "Nested",
     "Block",
-    "label_levels",
-    "mean_sizes",
+    "LevelBlocks",
 ]
