@@ -155,7 +155,7 @@ def predict_in_one_process(model: sl.SetPredictor, table: Path, output: Path) ->
             for rows in stream_rows(file):
                 sets = model.predict_set(rows.ranking(model.classes_), accuracy=0.9)
                 sets.contains(rows.y)
-                write_sets(sets, count)
+                write_sets(sets, np.arange(count, count + len(rows)), {})
                 count += len(rows)
 
 

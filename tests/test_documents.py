@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -47,6 +48,15 @@ def documents_with_snippets() -> list[str]:
     return [name for name in DOCUMENTS if name not in excluded]
 
 
+def write_table(file: str, samples: sl.datasets.GaussianSamples) -> None:
+    """Write scores with the columns `key`, `species`, `comment` and `country`."""
+    table = pd.DataFrame(samples.posterior, columns=[f"class {j}" for j in range(5)])
+    table.insert(0, "key", range(len(table)))
+    table["species"] = [f"class {label}" for label in samples.y]
+    table["comment"], table["country"] = "none", np.where(samples.x[:, 0] > 0, "Chile", "Peru")
+    table.to_csv(file, index=False)
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/commands.md"])
 def test_shell_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the commands that work on files of scores in order, except those on Ray or in a pipe."""
@@ -58,6 +68,8 @@ def test_shell_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     data = sl.datasets.gaussian(1500, 0.7, n_classes=5, dimension=4)
     for file, samples in zip(("scores", "new", "newer"), data.split(600, 300), strict=True):
         np.savez(f"{file}.npz", scores=samples.posterior, y=samples.y, features=samples.x)
+    write_table("rows.csv", data[:600])
+    write_table("new.csv", data[600:])
     for line in lines:
         result = CliRunner().invoke(app, line.split())
         assert result.exit_code == 0, f"shortlist {line}\n{result.output}"

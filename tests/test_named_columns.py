@@ -214,7 +214,7 @@ def test_an_invalid_output_path_raises_before_the_work(model, tmp_path) -> None:
     ("words", "message"),
     [
         (["compare", "DATA", "--accuracies", "0.9,abc"], "numbers separated by commas"),
-        (["predict", "MODEL", "DATA", "-o", "s.csv", "--by", "group"], "must be one of 'class'"),
+        (["predict", "MODEL", "DATA", "-o", "s.csv", "--by", "row"], "must be one of 'class'"),
         (["fit", "MODEL", "-o", "m"], "is a saved model; give rows"),
         (["fit", "EMPTY", "-o", "m"], "has no array named scores"),
         (["fit", "TEXT", "-o", "m"], "it is not a zip archive"),

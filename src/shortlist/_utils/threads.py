@@ -105,6 +105,8 @@ def map_in_threads(
     >>> map_in_threads(abs, [-1, 2, -3])
     [1, 2, 3]
     """
+    if torch.compiler.is_compiling():  # A compiled graph has no threads of ours.
+        return [work(item) for item in items]
     tasks = _Tasks(work, list(items))
     threads = min(available_threads(), len(tasks.items))
     is_small = size is not None and size < MIN_PARALLEL_ELEMENTS
