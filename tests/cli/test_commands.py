@@ -20,6 +20,9 @@ from typer.testing import CliRunner
 import shortlist as sl
 from shortlist._utils.atomic_write import atomic_write
 from shortlist.cli import app
+from shortlist.cli.methods import method_names
+from shortlist.conformal import LAC, register_score
+from shortlist.conformal import SCORES as REGISTERED
 from shortlist.datasets import read_rows
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel"])
@@ -137,9 +140,7 @@ def test_standard_input_and_output(folder):
 # Every method
 
 
-@pytest.mark.parametrize(
-    "method", ["shortlister", "lac", "aps", "raps", "saps", "topk", "margin", "plug-in", "paper"]
-)
+@pytest.mark.parametrize("method", method_names())
 def test_every_method_is_fitted_inspected_and_predicts(folder, tmp_path, method):
     options = QUICK if method in ("shortlister", "paper") else []
     output = run("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", method, *options,
@@ -153,6 +154,28 @@ def test_every_method_is_fitted_inspected_and_predicts(folder, tmp_path, method)
     assert description["library_version"] == sl.__version__
     run("predict", tmp_path / "m", folder / "new.npz", "-o", tmp_path / "sets.jsonl")
     assert all(read_labels(tmp_path / "sets.jsonl"))
+
+
+def test_a_registered_score_is_a_method(folder, tmp_path):
+    assert set(method_names()) == {"shortlister", "plug-in", "paper", *REGISTERED}
+
+    class Squared(LAC):
+        """LAC on squared probabilities."""
+
+        name = "squared"
+
+    register_score(Squared)
+    try:
+        output = run("fit", folder / "known.npz", "-o", tmp_path / "m", "--method", "squared")
+        assert "squared on 600 rows" in output
+        assert type(sl.load(tmp_path / "m").score_) is Squared
+        output = run("fit", folder / "known.npz", "-o", tmp_path / "n", "--method", "none", code=1)
+        assert all(repr(name) in output for name in method_names()), output
+    finally:
+        del REGISTERED["squared"]
+    output = run("fit", folder / "known.npz", "-o", tmp_path / "n", "--method", "squared", code=1)
+    assert "method must be one of" in output
+    assert "got 'squared'" in output
 
 
 def test_operating_points(folder, models, tmp_path):

@@ -64,7 +64,11 @@ def fit(
         Path, typer.Option("--output", "-o", help="Folder for the model.", show_default=False)
     ],
     method: Annotated[
-        str, typer.Option(help="Method: " + ", ".join(METHODS) + ".")
+        str,
+        typer.Option(
+            help=f"Method: {', '.join(METHODS)}, or the name of a conformity score, such as lac or "
+            "aps. Another name prints all of them."
+        ),
     ] = "shortlister",
     accuracy: Annotated[
         float,
