@@ -50,6 +50,33 @@ class Learned(ConformityScore):
         return ranking.sorted_proba() ** self.power_
 
 
+class Penalized(ConformityScore):
+    """The probability of a label, minus a fixed penalty for each rank after `k_reg`."""
+
+    name = "penalized"
+
+    def __init__(self, penalty: float = 0.25, k_reg: int = 1) -> None:
+        self.penalty = penalty
+        self.k_reg = k_reg
+
+    def levels(self, ranking, features=None):  # type: ignore[no-untyped-def]
+        p = ranking.sorted_proba()
+        ranks = torch.arange(1, ranking.depth + 1, device=p.device)
+        return p - self.penalty * (ranks - self.k_reg).clamp(min=0)
+
+
+class Scaled(ConformityScore):
+    """The probability of a label times a factor that has no default."""
+
+    name = "scaled"
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def levels(self, ranking, features=None):  # type: ignore[no-untyped-def]
+        return self.factor * ranking.sorted_proba()
+
+
 SCORES_HERE = [Entropic(), Entropic(discount=0.5), Learned()]
 DATA, Y = draw(4000, 8, seed=1)
 
@@ -135,6 +162,33 @@ def test_invalid_scores_raise(tmp_path, registered):
         sl.ConformalPredictor("lac").fit(DATA[:100], Y[:100])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has no name"):
         register_score(Rising)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, (0.25, 1)),
+        ({"penalty": "auto", "k_reg": "auto"}, (0.25, 1)),
+        ({"penalty": 0.5}, (0.5, 1)),
+        ({"penalty": 0.0, "k_reg": 3}, (0.0, 3)),
+    ],
+)
+def test_auto_is_the_default_of_a_score_that_tunes_nothing(registered, given, used):
+    register_score(Penalized)
+    model = sl.SplitConformal("penalized", **given).fit(DATA[:1000], Y[:1000])
+    assert (model.score_.penalty, model.score_.k_reg) == used
+    assert not model.is_tuned
+    composed = sl.ConformalPredictor(Penalized(*used)).fit(DATA[:1000], Y[:1000])
+    assert model.predict_set(DATA[1000:]) == composed.predict_set(DATA[1000:])
+
+
+def test_a_name_does_not_stand_for_a_score_with_required_parameters(registered):
+    register_score(Scaled)
+    with pytest.raises(
+        ValueError, match=r"needs factor, .*ConformalPredictor\(Scaled\(factor=\.\.\."
+    ):
+        sl.SplitConformal("scaled").fit(DATA[:100], Y[:100])
+    sl.ConformalPredictor(Scaled(factor=2.0)).fit(DATA[:100], Y[:100])
 
 
 @pytest.mark.parametrize("score", [Entropic(0.2), Learned()], ids=str)

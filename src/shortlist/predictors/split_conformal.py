@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
+
 from shortlist._utils.validation import check_choice
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import ConformityScore, score_class
@@ -29,8 +31,9 @@ class SplitConformal(ConformalPredictor):
         Temperature of the probabilities. "auto" fits it, on rows that are not used for
         calibration; None leaves scores unchanged.
     penalty, k_reg : "auto" or number, default="auto"
-        Parameters of RAPS (both) and SAPS (penalty). "auto" takes the values with the shortest
-        sets at `accuracy`, on rows that are not used for calibration.
+        Parameters of RAPS (both) and SAPS (penalty). "auto" is the default of the score: RAPS and
+        SAPS take the values with the shortest sets at `accuracy`, on rows that are not used for
+        calibration.
     calibration : float or None, default=0.75
         Fraction of the rows of `fit` that is held out for calibration. Temperature and penalties
         are fitted on the others. If there is nothing to fit, all rows are used for calibration.
@@ -111,7 +114,17 @@ class SplitConformal(ConformalPredictor):
                 f"score = {self.score!r} cannot be randomized; leave randomized=True out"
             )
         names = ("randomized", "penalty", "k_reg", "accuracy", "random_state")
-        return cls(**{name: getattr(self, name) for name in names if name in known})
+        values = {name: getattr(self, name) for name in names if name in known}
+        values = {name: value for name, value in values.items() if value != "auto"}
+        defaults = {name: p.default for name, p in signature(cls).parameters.items()}
+        required = [n for n in known if defaults[n] is Parameter.empty and n not in values]
+        if required:
+            arguments = ", ".join(f"{name}=..." for name in required)
+            raise ValueError(
+                f"score = {self.score!r} needs {', '.join(required)}, without a default; write "
+                f"ConformalPredictor({cls.__name__}({arguments}))"
+            )
+        return cls(**values)
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
         """Return the calibrator named `by`, here or in the parameters."""
