@@ -108,7 +108,7 @@ def test_measurements_are_those_of_predict_set(name: str, comparison: sl.Compari
     scores, y = draw_proba(500, 2)
     for accuracy in comparison.accuracies:
         measurement = comparison.at(name, accuracy)
-        model: Any = comparison._fitted[name].models[accuracy]
+        model: Any = comparison.fitted[name].models[accuracy]
         sets = model.predict_set(scores, accuracy=accuracy)
         assert measurement.guaranteed_accuracy == sets.accuracy(y)
         assert measurement.guaranteed_size == sets.mean_size
@@ -119,7 +119,7 @@ def test_measurements_are_those_of_predict_set(name: str, comparison: sl.Compari
 
 
 def test_a_score_inside_a_predictor_is_tuned_for_each_accuracy(comparison: sl.Comparison) -> None:
-    models = comparison._fitted["RAPS"].models
+    models = comparison.fitted["RAPS"].models
     assert models[0.8] is not models[0.9]
     for accuracy, model in models.items():
         assert model.get_params()["score__accuracy"] == accuracy
@@ -134,7 +134,7 @@ def test_a_report_shows_own_methods(comparison: sl.Comparison) -> None:
     assert basis["odds by class"] == "for each class by 300 calibration rows"
     start, y = content.start, draw_proba(500, 2)[1]
     for method in content.methods:
-        model: Any = comparison._fitted[method.name].model(content.accuracies[start])
+        model: Any = comparison.fitted[method.name].model(content.accuracies[start])
         sets = model.predict_set(draw_proba(500, 2)[0], accuracy=content.accuracies[start])
         point = method.points[method.at[start]]
         assert point.guaranteed

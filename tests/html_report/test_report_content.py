@@ -32,12 +32,12 @@ from shortlist.sets import PredictionSets
 
 
 def methods_of(report: Content) -> list[tuple[str, Method]]:
-    return list(zip(report.comparison._fitted, report.methods, strict=True))
+    return list(zip(report.comparison.fitted, report.methods, strict=True))
 
 
 def guaranteed_sets(comparison: sl.Comparison, name: str, accuracy: float) -> PredictionSets | None:
     """Return the sets of `predict_set`; None if the accuracy cannot be guaranteed."""
-    fitted = comparison._fitted[name]
+    fitted = comparison.fitted[name]
     ranking, _, x = fitted.test
     model = fitted.model(accuracy)
     if not model.is_calibrated:
@@ -58,7 +58,7 @@ def test_accuracies_of_the_slider() -> None:
     assert (TARGETS[0], TARGETS[-1]) == (0.5, 0.999)
     assert {0.8, 0.9, 0.95, 0.98, 0.99} < set(TARGETS)
     report = content()
-    assert list(report.comparison._fitted) == NAMES
+    assert list(report.comparison.fitted) == NAMES
     assert report.accuracies == sorted({*TARGETS, 0.75, 0.95})
     assert report.accuracies[report.start] == 0.95
     assert report.methods[report.main].name == "Shortlister"
@@ -68,7 +68,7 @@ def test_accuracies_of_the_slider() -> None:
 def test_every_point_agrees_with_predict_set(name: str) -> None:
     comparison, report = compared(), content()
     method = dict(methods_of(report))[name]
-    y = comparison._fitted[name].test[1]
+    y = comparison.fitted[name].test[1]
     n_points = 0
     for accuracy, at in zip(report.accuracies, method.at, strict=True):
         sets = guaranteed_sets(comparison, name, accuracy)
@@ -93,7 +93,7 @@ def test_without_a_guarantee_the_smallest_sets_that_reach_the_accuracy_are_shown
     report = content()
     n_points = 0
     for name, method in methods_of(report):
-        fitted = report.comparison._fitted[name]
+        fitted = report.comparison.fitted[name]
         for accuracy, at in zip(report.accuracies, method.at, strict=True):
             curve = fitted.curves[fitted.nearest(accuracy)]
             reached = curve.accuracy >= accuracy
@@ -144,7 +144,7 @@ def test_content_agrees_with_the_table() -> None:
 def test_sizes_and_bands_are_the_curves() -> None:
     report = content()
     for name, method in methods_of(report):
-        fitted = report.comparison._fitted[name]
+        fitted = report.comparison.fitted[name]
         split = {a: fitted.curves[fitted.nearest(a)] for a in report.accuracies}
         expected = [curve.size_at(a) for a, curve in split.items()]
         np.testing.assert_array_equal(method.size, expected)
@@ -181,12 +181,12 @@ def test_the_basis_of_guarantees() -> None:
 
 
 def test_a_tuned_method_uses_the_model_of_the_nearest_accuracy() -> None:
-    fitted = compared()._fitted["RAPS"]
+    fitted = compared().fitted["RAPS"]
     low, high = fitted.models[0.75], fitted.models[0.95]
     assert low is not high
     assert high is compared().models["RAPS"]
     assert [fitted.model(a) for a in (0.5, 0.8499, 0.8501, 0.999)] == [low, low, high, high]
-    lac = compared()._fitted["LAC"]
+    lac = compared().fitted["LAC"]
     assert lac.model(0.5) is lac.model(0.99)
 
 
@@ -297,7 +297,7 @@ def test_planted_groups_are_found() -> None:
 def test_examples_have_the_sets_of_predict_set(name: str) -> None:
     report = content()
     method = dict(methods_of(report))[name]
-    ranking, y, _x = report.comparison._fitted[name].test
+    ranking, y, _x = report.comparison.fitted[name].test
     shown = [int(label.split()[1]) for label, _ in report.examples]
     assert len(shown) == 12
     index = ranking.classes.encode(y).numpy()
@@ -319,7 +319,7 @@ def test_examples_have_the_sets_of_predict_set(name: str) -> None:
 def test_examples_of_methods_without_a_guarantee_are_prefixes_too() -> None:
     report = content()
     method = dict(methods_of(report))["fixed"]
-    ranking = report.comparison._fitted["fixed"].test[0]
+    ranking = report.comparison.fitted["fixed"].test[0]
     shown = [int(label.split()[1]) for label, _ in report.examples]
     assert method.order == np.asarray(ranking.labels)[shown].tolist()
 
@@ -383,7 +383,7 @@ def test_with_too_many_rows_for_bands_only_guaranteed_sets_are_known() -> None:
     comparison = sl.compare(
         *draw(300, n=6, seed=3), methods={"LAC": sl.SplitConformal(), "fixed": sl.FixedSelector()}
     )
-    for fitted in comparison._fitted.values():
+    for fitted in comparison.fitted.values():
         for curve in fitted.curves.values():
             curve.rows = None  # As in a curve of very many rows.
     report, whole = make_content(comparison), content("plain")

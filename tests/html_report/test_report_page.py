@@ -213,7 +213,7 @@ def test_summary() -> None:
     assert f"{sizes[1][0]:.2f} with {sizes[1][1]} (the second smallest)" in text
     if len(sizes) > 2:
         assert f"and {sizes[-1][0]:.2f} with {sizes[-1][1]} (the largest)." in text
-    ranking, y, _ = plain()._fitted["LAC"].test
+    ranking, y, _ = plain().fitted["LAC"].test
     assert f"{100 * np.mean(ranking.rank(y) == 0):.1f}% of the 90 test rows" in text
 
 

@@ -77,7 +77,7 @@ def copied(folder: Path, copy: Path) -> Path:
         ("shortlister", f"{RESCORER}.opinions", [], r"Rescorer\.opinions is a list, not a"),
         ("shortlister", f"{RESCORER}.n_extra", -1, r"Rescorer\.n_extra is -1"),
         ("path", "_path_calibration.hits", [10**9, 1], "1000000000 hits in"),
-        ("path", "_path_calibration.rows", 0, r"PathCalibration\.rows is 0"),
+        ("path", "_path_calibration.n_rows", 0, r"PathCalibration\.n_rows is 0"),
         ("path", "_weights", [0.5], "the network has 2 members"),
         ("path", "_inputs.score_depth", 10**9, r"SelectorInputs\.score_depth is 1000000000"),
         ("linear", "n_features_in_", 10**12, r"LinearClassifier\.n_features_in_ is 1000000000000"),

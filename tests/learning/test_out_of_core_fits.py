@@ -397,5 +397,5 @@ def test_the_command_line_fits_a_path_on_some_rows_of_large_arrays(
     request.getfixturevalue("small_window")
     again = replace(rows, scores=np.array(scores))
     _fit_rows(path, again, 0.25, 0)
-    assert path._path_calibration.rows == plain.rows == 150
+    assert path._path_calibration.n_rows == plain.n_rows == 150
     assert abs(path._path_calibration.hits[0] - plain.hits[0]) < 25

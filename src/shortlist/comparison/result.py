@@ -108,6 +108,11 @@ class Comparison(ComparisonMixin):
         `Shortlister.rescored` returns, and their times do not include re-scoring.
     test_index : array of int, optional
         Row numbers of the test rows, if `compare` chose them.
+
+    Attributes
+    ----------
+    fitted : dict of str to FittedMethod
+        Model and curve of each method at each accuracy, with the test rows.
     """
 
     accuracies: tuple[float, ...]
@@ -118,7 +123,7 @@ class Comparison(ComparisonMixin):
     curves: dict[str, Frontier] = field(default_factory=dict)
     models: dict[str, SetPredictor] = field(default_factory=dict)
     test_index: NDArray[np.intp] | None = field(default=None, compare=False)
-    _fitted: dict[str, FittedMethod] = field(
+    fitted: dict[str, FittedMethod] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -131,7 +136,7 @@ class Comparison(ComparisonMixin):
             The result to add.
         """
         self.measurements += result.measurements
-        self.models[result.name], self._fitted[result.name] = result.model, result.fitted
+        self.models[result.name], self.fitted[result.name] = result.model, result.fitted
         self.curves[result.name] = result.curve
 
     def at(self, method: str, accuracy: float) -> Measurement:

@@ -19,14 +19,14 @@ class PathCalibration:
 
     Attributes
     ----------
-    weights : sequence of float
+    cost_weights : sequence of float
         Cost weight of each member.
-    rows : int
+    n_rows : int
         Number of calibration rows.
     hits : sequence of int
         Number of rows in which each member's set contains the true label.
-    labels : sequence of int
-        Total size of each member's sets over all rows.
+    total_sizes : sequence of int
+        Sum of the sizes of each member's sets.
 
     Examples
     --------
@@ -39,18 +39,18 @@ class PathCalibration:
     2
     """
 
-    weights: Sequence[float]
-    rows: int
+    cost_weights: Sequence[float]
+    n_rows: int
     hits: Sequence[int]
-    labels: Sequence[int]
+    total_sizes: Sequence[int]
 
     @classmethod
-    def of(cls, weights: Sequence[float], hits: Tensor, sizes: Tensor) -> PathCalibration:
+    def of(cls, cost_weights: Sequence[float], hits: Tensor, sizes: Tensor) -> PathCalibration:
         """Return the calibration from the members' hits and sizes.
 
         Parameters
         ----------
-        weights : sequence of float
+        cost_weights : sequence of float
             Cost weight of each member.
         hits : Tensor of shape (n_rows, n_members)
             Whether each set contains its row's true label.
@@ -62,7 +62,9 @@ class PathCalibration:
         PathCalibration
             Their sums.
         """
-        return cls(list(weights), len(hits), hits.sum(dim=0).tolist(), sizes.sum(dim=0).tolist())
+        return cls(
+            list(cost_weights), len(hits), hits.sum(dim=0).tolist(), sizes.sum(dim=0).tolist()
+        )
 
     def member(self, accuracy: float, delta: float) -> int:
         """Return the member with the smallest sets among those that are shown to reach an accuracy.
@@ -85,11 +87,11 @@ class PathCalibration:
             If no member passes the test.
         """
         # Members with large sets come first. This order does not depend on the calibration rows.
-        order = sorted(range(len(self.weights)), key=self.weights.__getitem__)
-        passed = fixed_sequence([self.hits[i] for i in order], self.rows, accuracy, delta)
+        order = sorted(range(len(self.cost_weights)), key=self.cost_weights.__getitem__)
+        passed = fixed_sequence([self.hits[i] for i in order], self.n_rows, accuracy, delta)
         if not passed:
             raise UnreachableError(self._explain_failure(order[0], accuracy, delta))
-        return min(order[:passed], key=lambda i: (self.labels[i], -self.hits[i]))
+        return min(order[:passed], key=lambda i: (self.total_sizes[i], -self.hits[i]))
 
     def guarantee(self, member: int, accuracy: float, delta: float) -> Guarantee:
         """Return the guarantee of the sets of a member.
@@ -110,21 +112,22 @@ class PathCalibration:
             "confidence",
             accuracy=accuracy,
             delta=delta,
-            n_calibration=self.rows,
+            n_calibration=self.n_rows,
             operating_point=(
-                f"cost_weight = {self.weights[member]:g} chosen by fixed-sequence testing"
+                f"cost_weight = {self.cost_weights[member]:g} chosen by fixed-sequence testing"
             ),
         )
 
     def _explain_failure(self, first: int, accuracy: float, delta: float) -> str:
         """Return the error message if the first member in the order does not pass."""
         hits, needed = self.hits[first], min_calibration_size(accuracy, delta)
-        most = round_down(accuracy_bound(hits, self.rows, delta))
+        most = round_down(accuracy_bound(hits, self.n_rows, delta))
         advice = "Train a smaller cost_weight or a family with larger sets, or add calibration rows"
-        if self.rows < needed:
+        if self.n_rows < needed:
             advice = f"Calibrate with at least {needed:,} rows"
         return (
-            f"accuracy = {accuracy} (delta = {delta}) cannot be guaranteed with {self.rows:,} "
-            f"calibration rows: the sets of the smallest cost_weight, {self.weights[first]:g}, "
-            f"contain the true label of {hits:,} rows, so that at most {most} can be. {advice}"
+            f"accuracy = {accuracy} (delta = {delta}) cannot be guaranteed with {self.n_rows:,} "
+            "calibration rows: the sets of the smallest cost_weight, "
+            f"{self.cost_weights[first]:g}, contain the true label of {hits:,} rows, so that at "
+            f"most {most} can be. {advice}"
         )

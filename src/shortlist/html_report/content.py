@@ -86,21 +86,21 @@ class Content:
 
 def make_content(comparison: Comparison, examples: Sequence[str] | None = None) -> Content:
     """Compute the content of a report."""
-    if not comparison._fitted:
+    if not comparison.fitted:
         raise ValueError(
             "this Comparison has no models and rows, which a report needs; make it with "
             "compare(...)"
         )
-    names = list(comparison._fitted)
+    names = list(comparison.fitted)
     accuracies = sorted({*TARGETS, *comparison.accuracies})
     start = accuracies.index(comparison.main_accuracy)
     main = names[names.index(MAIN_METHOD) if MAIN_METHOD in names else 0]
-    ranking, y, _ = comparison._fitted[main].test
+    ranking, y, _ = comparison.fitted[main].test
     index = ranking.classes.encode(y, rows=len(ranking)).numpy()
     # Invalid names raise before anything is computed.
     example_names(examples, [], len(ranking), comparison.test_index)
-    points = {name: operating_points(one, accuracies) for name, one in comparison._fitted.items()}
-    sets = _sets(comparison._fitted[main], points[main], accuracies, start)
+    points = {name: operating_points(one, accuracies) for name, one in comparison.fitted.items()}
+    sets = _sets(comparison.fitted[main], points[main], accuracies, start)
     right = np.asarray(torch.as_tensor(ranking.rank(y)).cpu()) == 0
     first = right if sets is None else first_labels(sets) == index
     shown = example_rows(points[main].hits[:, start], points[main].sizes[:, start], first)
@@ -111,7 +111,7 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
     )
     methods = []
     with track("report", len(names)) as step:
-        for name, one in comparison._fitted.items():
+        for name, one in comparison.fitted.items():
             methods.append(method_content(name, one, points[name], layout))
             step(name)
     return Content(

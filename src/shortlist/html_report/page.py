@@ -182,7 +182,7 @@ def _table_head(content: Content) -> Iterator[str]:
 def _table_body(content: Content) -> Iterator[str]:
     comparison, starts = content.comparison, _group_starts(content)
     yield "<tbody>"
-    for k, name in enumerate(comparison._fitted):
+    for k, name in enumerate(comparison.fitted):
         sizes = [_number(comparison.at(name, a).size, 3) for a in comparison.accuracies]
         values = [*sizes, *_cells(comparison.at(name, comparison.main_accuracy))]
         cells = [f"<td{_first(i in starts)}>{value}</td>" for i, value in enumerate(values)]

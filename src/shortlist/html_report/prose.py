@@ -224,7 +224,7 @@ def _how_compared(content: Content) -> list[str]:
         "interpolation between two points of the curve. This uses the labels of the test rows, so "
         "it compares methods fairly, but it is not a guarantee.",
     ]
-    fitted = content.comparison._fitted.values()
+    fitted = content.comparison.fitted.values()
     tuned = [m.name for m, one in zip(content.methods, fitted, strict=True) if one.is_tuned]
     if tuned:
         accuracies = enumerate_names([percent(a) for a in content.comparison.accuracies])

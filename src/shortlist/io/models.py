@@ -239,7 +239,7 @@ def _as_plain(value: object) -> object:
 def _describe_guarantee(predictor: Any) -> str:
     path_calibration = getattr(predictor, "_path_calibration", None)
     if path_calibration is not None:
-        return f"any accuracy that {path_calibration.rows:,} calibration rows allow, by delta"
+        return f"any accuracy that {path_calibration.n_rows:,} calibration rows allow, by delta"
     n_rows = getattr(predictor, "n_calibration", 0)
     if not n_rows:
         return "none: not calibrated"

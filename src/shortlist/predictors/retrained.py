@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import as_features
+from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, to_device
 from shortlist._utils.progress import Show
@@ -43,153 +41,25 @@ MODELS = ("networks", "logistic")
 
 
 class RetrainedScore(LAC):
-    """LAC on the probabilities of a classifier that `fit` trains on the features alone.
-
-    The parameters are those of :class:`RetrainedClassifier`.
-    """
+    """LAC on the probabilities of a classifier that :class:`RetrainedClassifier` trains."""
 
     name = "retrained"
     network_: Ensemble
     scale_: float
+    n_features_: int
 
-    def __init__(
-        self,
-        model: str = "networks",
-        *,
-        members: int = 5,
-        width: int = 1024,
-        learning_rate: float = 1e-3,
-        max_epochs: int = 100,
-        device: str = "auto",
-        progress: Show = "auto",
-        random_state: object = 0,
-    ) -> None:
-        self.model = model
-        self.members = members
-        self.width = width
-        self.learning_rate = learning_rate
-        self.max_epochs = max_epochs
-        self.device = device
-        self.progress = progress
-        self.random_state = random_state
+    def needs_fit(self) -> bool:
+        """Return True: the classifier is trained on rows that are not used for calibration."""
+        return True
 
     @property
     def rounding(self) -> float:  # type: ignore[override]
         """Bound on the relative difference between two computations of a level."""
         return min(1.0, ROUNDING * max(1.0, self.scale_))
 
-    def check_parameters(self) -> None:
-        """Raise if a parameter has an invalid value."""
-        check_choice(self.model, "model", MODELS)
-        check_count(self.members, "members")
-        check_count(self.width, "width")
-        self._settings(1)
-
-    def _settings(self, n_rows: int) -> TrainingSettings:
-        return TrainingSettings(
-            learning_rate=self.learning_rate,
-            batch_size=min(max(64, n_rows // 8), BATCH_SIZE),
-            weight_decay=1e-2,
-            max_epochs=self.max_epochs,
-            min_steps_per_epoch=MIN_STEPS_PER_EPOCH,
-            decoupled_weight_decay=True,
-            ema_decay=0.992,
-            seed=resolve_seed(self.random_state),
-        )
-
-    def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
-        """Train the classifier; a tenth of the rows stops it early and sets its temperature.
-
-        Parameters
-        ----------
-        ranking : Ranking
-            Ignored, except for the classes.
-        y : Tensor of shape (n_rows,)
-            Label indices.
-        features : matrix of shape (n_rows, n_features)
-            Features of the rows.
-
-        Returns
-        -------
-        self
-        """
-        if features is None:
-            raise ValueError("a classifier is trained on features: fit(scores, y, features=X)")
-        if not ranking.is_dense:
-            raise ValueError(
-                "a retrained classifier ranks all classes, but the rows are lists of candidates; "
-                "use the Shortlister"
-            )
-        device = resolve_device(self.device, features)
-        x, index = to_device(features, device), y.to(device)
-        settings = self._settings(len(index))
-        rows, validation = split_rows(Examples((x,), (index,)), settings)
-        standardize = Standardize.from_data(x).to(device)
-        fit = {"networks": self._fit_networks, "logistic": self._fit_logistic}[self.model]
-        self.network_ = fit(x, index, rows, validation, standardize, ranking.n_classes, settings)
-        self.network_.requires_grad_(False)
-        self.n_features_, self.scale_ = x.shape[1], 1.0
-        judging = validation if len(validation) else rows
-        scored = Ranking.from_scores(self._log_proba(x[judging]), score_type="log_proba")
-        self.scale_ = fit_scale(scored, index[judging], "log_proba")
-        return self
-
-    def _fit_networks(
-        self,
-        x: Matrix,
-        index: Tensor,
-        rows: Tensor,
-        validation: Tensor,
-        standardize: Standardize,
-        n_classes: int,
-        settings: TrainingSettings,
-    ) -> Ensemble:
-        """Train an ensemble of perceptrons with one hidden layer."""
-
-        def build() -> Stack:
-            layers = (x.shape[1], n_classes, self.width, 1)
-            return Stack(
-                [
-                    zero_last_layer(perceptron(*layers, dropout=0.5, input_dropout=0.2))
-                    for _ in range(self.members)
-                ]
-            )
-
-        network = Ensemble(standardize, build_with_seed(build, settings.seed)).to(index.device)
-        train(
-            network,
-            [x],
-            [index],
-            lambda outputs, target: cross_entropy(outputs, target).mean(dim=1),
-            settings,
-            members=[f"network {j}" for j in range(self.members)],
-            use_cuda_graph=True,
-            progress=self.progress,
-            name="retrained classifier",
-        )
-        return network
-
-    def _fit_logistic(
-        self,
-        x: Matrix,
-        index: Tensor,
-        rows: Tensor,
-        validation: Tensor,
-        standardize: Standardize,
-        n_classes: int,
-        settings: TrainingSettings,
-    ) -> Ensemble:
-        """Fit logistic regression, with the penalty that is best on validation rows."""
-        folds = torch.ones_like(index)
-        folds[validation] = 0
-        layer = zero_last_layer(perceptron(x.shape[1], n_classes, hidden=0))
-        network = Ensemble(standardize, Stack(layer, members=1)).to(index.device)
-        fit_logistic_members(network, x, index, folds)
-        return network
-
     @torch.no_grad()
-    def _log_proba(self, x: Tensor) -> Tensor:
-        """Return the log-probabilities of all classes."""
+    def log_proba(self, x: Tensor) -> Tensor:
+        """Return the log-probabilities of all classes, given the features."""
         network = self.network_
         blocks = [
             combine(torch.log_softmax(network(x[rows]), dim=-1))
@@ -214,7 +84,7 @@ class RetrainedScore(LAC):
         if features is None:
             raise ValueError("features are missing: the classifier was trained on them")
         x = as_features(features, columns=self.n_features_).to(torch.float32).contiguous()
-        log_p = self._log_proba(x.to(self.network_.standardize.mean.device))
+        log_p = self.log_proba(x.to(self.network_.standardize.mean.device))
         reranked = ranking.derive(dense=log_p.to(ranking.device), score_type="log_proba")
         reranked.rounding = self.rounding
         return reranked
@@ -307,18 +177,113 @@ class RetrainedClassifier(ConformalPredictor):
         self.progress = progress
         self.random_state = random_state
 
-    def _make_score(self) -> ConformityScore:
-        names = RetrainedScore._get_param_names()
-        return RetrainedScore(**{name: getattr(self, name) for name in names})
+    def _make_score(self) -> RetrainedScore:
+        return RetrainedScore()
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
         return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        score = self._make_score()
+        check_choice(self.model, "model", MODELS)
+        check_count(self.members, "members")
+        check_count(self.width, "width")
+        self._settings(1)
+
+    def _settings(self, n_rows: int) -> TrainingSettings:
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            batch_size=min(max(64, n_rows // 8), BATCH_SIZE),
+            weight_decay=1e-2,
+            max_epochs=self.max_epochs,
+            min_steps_per_epoch=MIN_STEPS_PER_EPOCH,
+            decoupled_weight_decay=True,
+            ema_decay=0.992,
+            seed=resolve_seed(self.random_state),
+        )
+
+    def _fit_score(
+        self,
+        score: ConformityScore,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        extra: tuple[ArrayLike, ArrayLike] | None,
+    ) -> None:
+        """Train the classifier; a tenth of the rows stops it early and sets its temperature."""
         assert isinstance(score, RetrainedScore)
-        score.check_parameters()
+        if features is None:
+            raise ValueError("a classifier is trained on features: fit(scores, y, features=X)")
+        if not ranking.is_dense:
+            raise ValueError(
+                "a retrained classifier ranks all classes, but the rows are lists of candidates; "
+                "use the Shortlister"
+            )
+        device = resolve_device(self.device, features)
+        x, index = to_device(features, device), index.to(device)
+        settings = self._settings(len(index))
+        rows, validation = split_rows(Examples((x,), (index,)), settings)
+        standardize = Standardize.from_data(x).to(device)
+        fit = {"networks": self._fit_networks, "logistic": self._fit_logistic}[self.model]
+        score.network_ = fit(x, index, rows, validation, standardize, ranking.n_classes, settings)
+        score.network_.requires_grad_(False)
+        score.n_features_, score.scale_ = x.shape[1], 1.0
+        judging = validation if len(validation) else rows
+        scored = Ranking.from_scores(score.log_proba(x[judging]), score_type="log_proba")
+        score.scale_ = fit_scale(scored, index[judging], "log_proba")
+
+    def _fit_networks(
+        self,
+        x: Matrix,
+        index: Tensor,
+        rows: Tensor,
+        validation: Tensor,
+        standardize: Standardize,
+        n_classes: int,
+        settings: TrainingSettings,
+    ) -> Ensemble:
+        """Train an ensemble of perceptrons with one hidden layer."""
+
+        def build() -> Stack:
+            layers = (x.shape[1], n_classes, self.width, 1)
+            return Stack(
+                [
+                    zero_last_layer(perceptron(*layers, dropout=0.5, input_dropout=0.2))
+                    for _ in range(self.members)
+                ]
+            )
+
+        network = Ensemble(standardize, build_with_seed(build, settings.seed)).to(index.device)
+        train(
+            network,
+            [x],
+            [index],
+            lambda outputs, target: cross_entropy(outputs, target).mean(dim=1),
+            settings,
+            members=[f"network {j}" for j in range(self.members)],
+            use_cuda_graph=True,
+            progress=self.progress,
+            name="retrained classifier",
+        )
+        return network
+
+    def _fit_logistic(
+        self,
+        x: Matrix,
+        index: Tensor,
+        rows: Tensor,
+        validation: Tensor,
+        standardize: Standardize,
+        n_classes: int,
+        settings: TrainingSettings,
+    ) -> Ensemble:
+        """Fit logistic regression, with the penalty that is best on validation rows."""
+        folds = torch.ones_like(index)
+        folds[validation] = 0
+        layer = zero_last_layer(perceptron(x.shape[1], n_classes, hidden=0))
+        network = Ensemble(standardize, Stack(layer, members=1)).to(index.device)
+        fit_logistic_members(network, x, index, folds)
+        return network
 
     @property
     def uses_features(self) -> bool:

@@ -104,7 +104,7 @@ def calibrate_on_table(
 
 @dataclass(frozen=True)
 class PathTask:
-    """Count the hits and the labels of the members of a path on a piece."""
+    """Count the hits and sum the sizes of the members of a path on a piece."""
 
     table: Table
     model: CardinalityPath
@@ -129,8 +129,7 @@ def _sum(parts: Sequence[PathCalibration]) -> PathCalibration:
     """Return the calibration by the rows of all parts."""
     if not parts:
         raise ValueError("no rows are left to calibrate with")
-    hits, labels = (
-        np.sum([getattr(part, name) for part in parts], axis=0).tolist()
-        for name in ("hits", "labels")
-    )
-    return PathCalibration(parts[0].weights, sum(part.rows for part in parts), hits, labels)
+    hits = np.sum([part.hits for part in parts], axis=0).tolist()
+    total_sizes = np.sum([part.total_sizes for part in parts], axis=0).tolist()
+    n_rows = sum(part.n_rows for part in parts)
+    return PathCalibration(parts[0].cost_weights, n_rows, hits, total_sizes)

@@ -74,9 +74,10 @@ def _check_calibration(calibration: Calibration) -> None:
 
 
 def _check_path(calibration: PathCalibration) -> None:
-    lengths = {len(calibration.weights), len(calibration.hits), len(calibration.labels)}
+    members = (calibration.cost_weights, calibration.hits, calibration.total_sizes)
+    lengths = set(map(len, members))
     ensure(len(lengths) == 1, "PathCalibration has lists of several lengths")
-    hits, n_rows = max(calibration.hits), calibration.rows
+    hits, n_rows = max(calibration.hits), calibration.n_rows
     ensure(hits <= n_rows, f"PathCalibration has {hits} hits in {n_rows} rows")
 
 
@@ -118,10 +119,10 @@ CALIBRATION_FORMATS = (
     Format(
         PathCalibration,
         {
-            "weights": sequence_of(WEIGHT, 1),
-            "rows": integer(1, 2**53),
+            "cost_weights": sequence_of(WEIGHT, 1),
+            "n_rows": integer(1, 2**53),
             "hits": sequence_of(ROWS, 1),
-            "labels": sequence_of(integer(0, 2**62), 1),
+            "total_sizes": sequence_of(integer(0, 2**62), 1),
         },
         check=_check_path,
     ),

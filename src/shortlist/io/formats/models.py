@@ -183,8 +183,8 @@ def _check_selector(model: CardinalitySelector | CardinalityPath) -> None:
 def _check_path(model: CardinalityPath) -> None:
     _check_selector(model)
     calibration = model._path_calibration
-    same = calibration is None or list(calibration.weights) == model._weights
-    ensure(same, "PathCalibration has other weights than the path")
+    same = calibration is None or list(calibration.cost_weights) == model._weights
+    ensure(same, "PathCalibration has other cost weights than the path")
 
 
 def _check_linear(model: LinearClassifier) -> None:

@@ -274,7 +274,7 @@ class CardinalityPath(CardinalityBase):
     @property
     def n_calibration(self) -> int:
         """Number of calibration rows; 0 if the path is not calibrated."""
-        return 0 if self._path_calibration is None else self._path_calibration.rows
+        return 0 if self._path_calibration is None else self._path_calibration.n_rows
 
     def fit(
         self,
