@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from shortlist.conformal.envelope import cost_steps
-from shortlist.costs import Cost, cost_table
 from shortlist.onnx.graph import BOOL, F64, INT, Graph, Value, arange
-
-Sizes = NDArray[np.int64] | Value
-"""Sizes of the members of a family: an array for all rows, or a value with a row for each."""
 
 
 def slopes(graph: Graph, gains: Value, costs: Value, members: int, falling: bool) -> Value:
@@ -111,34 +104,3 @@ def bucket_masses(p: Value, sizes: list[int], depth: int) -> Value:
     bucket = np.searchsorted(sizes, np.arange(depth), side="right")
     inside = (bucket[:, None] == np.arange(len(sizes))).astype(np.float64)
     return p @ p.graph.constant(inside)
-
-
-def member_gains(p: Value, sizes: Sizes, depth: int) -> Value:
-    """Return how much probability each member adds to that of the member before it."""
-    if not isinstance(sizes, Value):
-        return bucket_masses(p, sizes.tolist(), depth)
-    return _steps(p.cumsum().pad(1, 0, 0.0).take_along(sizes)).clamp(min=0.0)
-
-
-def member_costs(graph: Graph, cost: Cost, sizes: Sizes, largest: int) -> Value:
-    """Return how much cost each member adds to that of the member before it."""
-    if not isinstance(sizes, Value):
-        return graph.constant(cost_steps(cost, torch.from_numpy(sizes)).numpy()[None])
-    table = cost_table(cost, range(1, largest + 1)).numpy()
-    return _steps(graph.op("Gather", graph.constant(table), sizes))
-
-
-def costs_never_fall(cost: Cost, sizes: Sizes) -> bool:
-    """Return whether members have sizes 1, 2, 3, … and the cost of a step never decreases.
-
-    Then the ratios of decreasing probabilities to these costs decrease too.
-    """
-    if isinstance(sizes, Value) or sizes.tolist() != list(range(1, len(sizes) + 1)):
-        return False
-    steps = cost_steps(cost, torch.from_numpy(sizes))[1:]
-    return bool((steps.diff() >= 0).all())
-
-
-def _steps(x: Value) -> Value:
-    """Return the difference between each column and the column before."""
-    return x - x[:, :-1].pad(1, 0, 0.0)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 from torch import Tensor
 
 from shortlist.conformal.scores import ConformityScore
-from shortlist.onnx.envelope import Sizes
-from shortlist.onnx.graph import F64, INT, Value
+from shortlist.onnx.graph import F64, Value
+from shortlist.onnx.member_sizes import MemberSizes, member_sizes
 from shortlist.onnx.rankings import Ranked
 from shortlist.onnx.rows import ROUNDING, ScoreRows
 
@@ -28,7 +27,7 @@ class GraphLevels:
         Rows whose prefixes are the sets.
     values : Value of shape (n_rows, n_members)
         Levels, non-increasing along each row.
-    sizes : array of shape (n_members,) or Value of shape (n_rows, n_members)
+    sizes : MemberSizes
         Sizes of the sets.
     score : ConformityScore
         The score, whose method `lower` lowers thresholds.
@@ -40,7 +39,7 @@ class GraphLevels:
 
     ranked: Ranked
     values: Value
-    sizes: Sizes
+    sizes: MemberSizes
     score: ConformityScore
     rounding: float
 
@@ -55,7 +54,7 @@ class GraphLevels:
         else:
             rounding = ROUNDING
         rows, values, sizes = rows.levels_of(score)
-        return cls(rows.ranked, values, sizes, score, rounding)
+        return cls(rows.ranked, values, member_sizes(rows.graph, sizes), score, rounding)
 
     def never_empty(self) -> GraphLevels:
         """Return the same levels, but infinite for the first set, so that no set is empty."""
@@ -74,24 +73,15 @@ class GraphLevels:
 
     def sizes_at(self, counts: Value) -> Value:
         """Return the sizes of the sets that the given numbers of levels reach: (n_rows, 1)."""
-        graph = self.ranked.graph
-        if isinstance(self.sizes, Value):
-            sizes = self.sizes.pad(1, 0, 0).take_along(counts)
-        else:
-            sizes = graph.op("Gather", graph.constant(np.array([0, *self.sizes])), counts)
+        sizes = self.sizes.reached(counts)
         lengths = self.ranked.lengths()
-        return sizes if lengths is None else graph.op("Min", sizes, lengths)
+        return sizes if lengths is None else self.ranked.graph.op("Min", sizes, lengths)
 
     def by_rank(self) -> Value:
         """Return the level of each ranked label: (n_rows, depth)."""
-        padded = self.values.pad(0, 1, -math.inf)
-        ranks = np.arange(self.ranked.depth)
-        if not isinstance(self.sizes, Value):
-            return padded.take(np.searchsorted(self.sizes, ranks, side="right"))
-        member = self.sizes.unsqueeze(1) <= ranks[None, :, None]
-        return padded.take_along(member.to(INT).sum(axis=2, keep=False))
+        return self.sizes.by_rank(self.values.pad(0, 1, -math.inf), self.ranked.depth)
 
     @property
     def max_size(self) -> int:
         """Largest possible size."""
-        return self.ranked.depth if isinstance(self.sizes, Value) else int(self.sizes[-1])
+        return self.sizes.largest(self.ranked.depth)

@@ -13,6 +13,7 @@ from shortlist.families import Family
 from shortlist.guarantee import Guarantee
 from shortlist.onnx.graph import F32, F64, INT, DType, Graph, Value
 from shortlist.onnx.levels import GraphLevels
+from shortlist.onnx.member_sizes import member_sizes
 from shortlist.onnx.networks import Member, network_outputs
 from shortlist.onnx.operating_points import OperatingPoint, resolve
 from shortlist.onnx.rankings import Ranked
@@ -161,11 +162,7 @@ class ModelGraph:
         width = family.max_size(self.depth)
         rows = self.rows(score_type, depth=width) if rows is None else rows
         index = rows.ranked.labels[:, :1] * 0 + member if isinstance(member, int) else member
-        sizes = rows.sizes_of(family)
-        if isinstance(sizes, Value):
-            chosen = sizes.take_along(index)
-        else:
-            chosen = self.graph.op("Gather", self.graph.constant(sizes), index)
+        chosen = member_sizes(self.graph, rows.sizes_of(family)).of(index)
         sets = prefixes(rows.ranked, chosen, index, width)
         return replace(sets, guarantee=guarantee, metadata=metadata)
 
@@ -216,9 +213,9 @@ class ModelGraph:
         # Among equal outputs, the last one is chosen: the largest set.
         index = self.graph.op("ArgMax", outputs, dtype=INT, axis=1, select_last_index=1)
         last = index * 0 + (len(family) - 1)
-        if isinstance(chosen, Value) and any(free):
+        if member is not None:
+            index = last if free[member] else index
+        elif any(free):
             is_free = self.graph.constant(np.array(free)).take(chosen, axis=0)
             index = self.graph.where(is_free, last, index)
-        elif not isinstance(chosen, Value) and free[chosen]:
-            index = last
         return self.member_sets(family, index, inputs.score_type, guarantee, metadata, rows)

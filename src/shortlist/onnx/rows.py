@@ -14,8 +14,9 @@ from torch import Tensor
 from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost
 from shortlist.families import Family
-from shortlist.onnx.envelope import Sizes, costs_never_fall, member_costs, member_gains, slopes
+from shortlist.onnx.envelope import slopes
 from shortlist.onnx.graph import F32, F64, DType, Graph, Operand, Value
+from shortlist.onnx.member_sizes import SharedSizes, Sizes, member_sizes
 from shortlist.onnx.overrides import check_overrides
 from shortlist.onnx.rankings import Ranked, log_columns, sorted_log_proba, sorted_proba
 from shortlist.onnx.shortlister import rank_masses, rescored_log_proba, spread
@@ -334,9 +335,9 @@ class ScoreRows:
         Value of shape (n_rows, n_members)
             Levels, which are cost weights.
         """
-        gains = member_gains(p, sizes, self.depth)
-        costs = member_costs(self.graph, cost, sizes, max_size)
-        return slopes(self.graph, gains, costs, n_members, costs_never_fall(cost, sizes))
+        members = member_sizes(self.graph, sizes)
+        gains, costs = members.gains(p, self.depth), members.costs(cost, max_size)
+        return slopes(self.graph, gains, costs, n_members, members.costs_never_fall(cost))
 
     # The stages of the Shortlister
 
@@ -397,6 +398,6 @@ class ScoreRows:
         """
         sizes = np.array(model.buckets.sizes)
         gains = rank_masses(model, log_p, features)[:, : len(sizes)]
-        costs = member_costs(self.graph, cost, sizes, int(sizes[-1]))
+        costs = SharedSizes(self.graph, sizes).costs(cost, int(sizes[-1]))
         values = slopes(self.graph, gains, costs, len(sizes), falling=False)
         return spread(model.buckets, values, log_p)

@@ -36,7 +36,6 @@ from shortlist.io.formats.networks import LOSSES, NETWORK
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.cardinality.inputs import INPUTS
-from shortlist.predictors.shortlister.opinions import LearnerOpinion
 
 
 def _is_cost_table(cost: object) -> bool:
@@ -150,7 +149,7 @@ def _save_network(model: BaseEstimator, network: object) -> object:
 def _save_learners(model: BaseEstimator, learners: object) -> object:
     rescorer = getattr(getattr(model, "score_", model), "rescorer_", None)
     opinions = [] if rescorer is None else rescorer.opinions
-    if any(isinstance(opinion, LearnerOpinion) for opinion in opinions):
+    if not all(opinion.can_be_saved for opinion in opinions):
         raise ValueError(
             "the fitted learners of this model cannot be saved in a model file; pickle the model, "
             "or fit it without learners"

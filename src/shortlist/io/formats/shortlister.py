@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,26 +103,44 @@ def _check_rescorer(rescorer: Rescorer) -> None:
     ensure(index.dtype == folds.dtype == torch.int64, "Rescorer has labels of other types")
     ensure(is_index(index, n_classes), "Rescorer has a label that is no class")
     ensure(not len(folds) or int(folds.min()) >= 0, "Rescorer has a row of an unknown fold")
-    n_folds = int(folds.max()) + 1 if len(folds) else 1
-    n_features = len(rescorer.standardize.mean)
     for opinion in rescorer.opinions:
-        if isinstance(opinion, ScaledScores):
-            members, _, n_columns = opinion.scaling.factor.shape
-            ensure(members >= n_folds, "ScaledScores has fewer members than folds")
-            ensure(n_columns == n_classes, "ScaledScores has another number of classes")
-        elif isinstance(opinion, Neighbors):
-            ensure(opinion.n_classes == n_classes, "Rescorer has neighbors of other classes")
-            same = len(opinion.standardize.mean) == n_features
-            ensure(same, "Rescorer has neighbors with other features")
-        elif isinstance(opinion, NetworkOpinion):
-            stack = opinion.network.stack
-            ensure(stack.members >= n_folds, "Rescorer has fewer networks than folds")
-            same = len(opinion.network.standardize.mean) == n_features
-            ensure(same, "Rescorer has networks with other features")
-            n_outputs = stack.weights[-1].shape[2]
-            most = n_classes + int(opinion.is_residual)
-            same = n_classes <= n_outputs <= most
-            ensure(same, f"Rescorer has {n_outputs} outputs for {n_classes} classes")
+        OPINION_CHECKS[type(opinion)](opinion, rescorer)
+
+
+def _n_folds(rescorer: Rescorer) -> int:
+    return int(rescorer.folds.max()) + 1 if len(rescorer.folds) else 1
+
+
+def _check_scaled_in(opinion: ScaledScores, rescorer: Rescorer) -> None:
+    members, _, n_columns = opinion.scaling.factor.shape
+    ensure(members >= _n_folds(rescorer), "ScaledScores has fewer members than folds")
+    ensure(n_columns == rescorer.n_classes, "ScaledScores has another number of classes")
+
+
+def _check_neighbors_in(opinion: Neighbors, rescorer: Rescorer) -> None:
+    same = opinion.n_classes == rescorer.n_classes
+    ensure(same, "Rescorer has neighbors of other classes")
+    same = len(opinion.standardize.mean) == len(rescorer.standardize.mean)
+    ensure(same, "Rescorer has neighbors with other features")
+
+
+def _check_network_in(opinion: NetworkOpinion, rescorer: Rescorer) -> None:
+    stack, n_classes = opinion.network.stack, rescorer.n_classes
+    ensure(stack.members >= _n_folds(rescorer), "Rescorer has fewer networks than folds")
+    same = len(opinion.network.standardize.mean) == len(rescorer.standardize.mean)
+    ensure(same, "Rescorer has networks with other features")
+    n_outputs = stack.weights[-1].shape[2]
+    same = n_classes <= n_outputs <= n_classes + int(opinion.is_residual)
+    ensure(same, f"Rescorer has {n_outputs} outputs for {n_classes} classes")
+
+
+OPINION_CHECKS: Mapping[type[Opinion], Callable[[Any, Rescorer], None]] = {
+    GivenScores: lambda opinion, rescorer: None,
+    ScaledScores: _check_scaled_in,
+    Neighbors: _check_neighbors_in,
+    NetworkOpinion: _check_network_in,
+}
+"""Functions that raise if an opinion does not agree with its rescorer, by its type."""
 
 
 SHORTLISTER_FORMATS = (
