@@ -3,108 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from small_training import (
+    OVERFITTING,
+    SETTINGS,
+    WEIGHTS,
+    Recorder,
+    assert_close,
+    data,
+    differ,
+    member_loss,
+    network,
+    reference_loop,
+    stack_loss,
+    weighted_loss,
+)
 from torch import Tensor, nn
 
-from shortlist.learning import validation
-from shortlist.learning.networks import Stack, perceptron
+from shortlist.learning.networks import Stack
 from shortlist.learning.settings import (
-    TrainingSettings,
     build_with_seed,
     resolve_device,
     resolve_seed,
 )
 from shortlist.learning.training import train
-
-SETTINGS = TrainingSettings(learning_rate=0.01, batch_size=16, max_epochs=4, seed=5)
-WEIGHTS = [1.0, 0.2, 3.0]
-"""Weight of the second class in the loss of each member of a stack."""
-
-
-def data(rows: int = 130) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs, labels that depend on them, and row numbers."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
-    noise = torch.randn(rows, generator=generator, dtype=torch.float64)
-    return x, (x[:, 0] + 0.5 * x[:, 1] ** 2 + noise > 0.4).long(), torch.arange(rows)
-
-
-def network(seed: int = 0) -> nn.Sequential:
-    return build_with_seed(lambda: perceptron(4, 2, 8).double(), seed)
-
-
-def weighted_loss(outputs: Tensor, y: Tensor, *ids: Tensor, weight: float = 1.0) -> Tensor:
-    share = torch.where(y == 1, weight, 1.0)
-    return (nn.functional.cross_entropy(outputs, y, reduction="none") * share).mean()
-
-
-def stack_loss(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
-    return torch.stack(
-        [weighted_loss(o, y, weight=w) for o, w in zip(outputs, WEIGHTS, strict=True)]
-    )
-
-
-def member_loss(weight: float) -> Callable[..., Tensor]:
-    return lambda outputs, y, *ids: weighted_loss(outputs, y, weight=weight)
-
-
-class Recorder:
-    """An objective that records the training rows and the validation rows."""
-
-    def __init__(self, objective: Callable[..., Tensor] = weighted_loss) -> None:
-        self.objective = objective
-        self.batches: list[Tensor] = []
-        self.validated: list[Tensor] = []
-
-    def __call__(self, outputs: Tensor, y: Tensor, ids: Tensor) -> Tensor:
-        (self.batches if torch.is_grad_enabled() else self.validated).append(ids)
-        return self.objective(outputs, y)
-
-
-def reference_loop(
-    module: nn.Module,
-    batches: Sequence[Tensor],
-    settings: TrainingSettings,
-    objective: Callable[..., Tensor] = weighted_loss,
-    after: Callable[[], None] = lambda: None,
-) -> list[float]:
-    """Train by a simple loop with Adam. Return the norms of the gradients before clipping."""
-    x, y, _ = data()
-    adam = (torch.optim.AdamW if settings.decoupled_weight_decay else torch.optim.Adam)(
-        module.parameters(),
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        fused=False,
-        foreach=False,
-    )
-    norms = []
-    for rows in batches:
-        adam.zero_grad()
-        objective(module(x[rows]), y[rows], rows).backward()
-        grads = [p.grad for p in module.parameters() if p.grad is not None]
-        norms.append(float(torch.cat([g.flatten() for g in grads]).norm()))
-        if settings.clip_norm is not None:
-            for grad in grads:
-                grad.mul_(min(1.0, settings.clip_norm / norms[-1]))
-        adam.step()
-        after()
-    return norms
-
-
-def assert_close(a: nn.Module, b: nn.Module, tolerance: float = 1e-10) -> None:
-    for p, q in zip(a.parameters(), b.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
-
-
-def differ(a: nn.Module, b: nn.Module) -> bool:
-    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    return any(not torch.equal(p, q) for p, q in pairs)
-
 
 # Steps of the optimizer
 
@@ -263,10 +190,6 @@ def test_auto_is_the_device_of_the_inputs() -> None:
 
 
 # Early stopping
-
-OVERFITTING = TrainingSettings(
-    learning_rate=0.05, batch_size=16, max_epochs=40, patience=3, validation_fraction=0.3
-)
 
 
 def test_early_stopping_keeps_the_weights_with_the_lowest_validation_loss() -> None:
@@ -435,297 +358,3 @@ def test_an_error_during_validation_restores_the_weights() -> None:
         train(trained, x, [y, ids], objective, settings)
     reference_loop(reference, recorder.batches, settings)
     assert_close(trained, reference)
-
-
-# Cross-fitting
-
-in_fold = torch.arange(130)[torch.randperm(130, generator=torch.Generator().manual_seed(2))] % 3
-NAMES = ["a", "b", "c"]
-
-
-def by_row(outputs: Tensor, y: Tensor, *ids: Tensor) -> Tensor:
-    """Return the loss of each member and row."""
-    each = y.expand(outputs.shape[:2])  # Members share the rows or have their own.
-    losses = [
-        nn.functional.cross_entropy(o, t, reduction="none")
-        for o, t in zip(outputs, each, strict=True)
-    ]
-    return torch.stack(losses)
-
-
-def cross_fit_stack() -> Stack:
-    return Stack([network(j) for j in range(3)])
-
-
-@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
-@pytest.mark.parametrize("member", [0, 1, 2])
-def test_a_member_is_never_trained_on_its_own_fold(member: int, ema_decay: float) -> None:
-    # The weights of the only epoch are kept, whatever the validation loss is.
-    settings = replace(SETTINGS, max_epochs=1, min_steps_per_epoch=40, ema_decay=ema_decay)
-    x, y, _ = data()
-    own = in_fold == member
-    changed_x, changed_y = x.clone(), y.clone()
-    changed_x[own] *= -7
-    changed_y[own] = 1 - changed_y[own]
-    original, changed = cross_fit_stack(), cross_fit_stack()
-    train(original, x, [y], by_row, settings, members=NAMES, folds=in_fold)
-    train(changed, changed_x, [changed_y], by_row, settings, members=NAMES, folds=in_fold)
-    for j in range(3):
-        assert differ(original.member(j), changed.member(j)) == (j != member)
-        assert differ(original.member(j), network(j))
-
-
-def test_every_row_is_in_the_training_rows_of_all_members_but_one() -> None:
-    x, y, ids = data()
-    recorder = Recorder(by_row)
-    train(cross_fit_stack(), x, [y, ids], recorder, SETTINGS, members=NAMES, folds=in_fold)
-    epochs = torch.cat(recorder.batches).view(4, 130)
-    assert all(torch.equal(e.sort().values, ids) for e in epochs)
-    # Each member is validated on its own fold. Shorter folds repeat their last row.
-    validated = recorder.validated[0]
-    assert validated.shape == (3, 44)
-    for j in range(3):
-        assert torch.equal(validated[j].unique(), ids[in_fold == j])
-
-
-def test_the_validation_loss_does_not_depend_on_its_batch_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    x, y, _ = data()
-    uneven = (torch.arange(130) > 20).long() + (torch.arange(130) > 90)
-    losses = []
-    for max_rows in (8192, 7, 3):
-        monkeypatch.setitem(validation.EVALUATION_ROWS, "cpu", max_rows)
-        history = train(cross_fit_stack(), x, [y], by_row, SETTINGS, members=NAMES, folds=uneven)
-        losses.append(history.validation_loss)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12)
-    np.testing.assert_allclose(losses[2], losses[0], rtol=1e-12)
-
-
-def test_a_member_stops_early_on_its_own_fold() -> None:
-    x, y, _ = data()
-    stack = cross_fit_stack()
-    history = train(stack, x, [y], by_row, OVERFITTING, members=NAMES, folds=in_fold)
-    assert len(set(history.best_epoch)) > 1
-    assert len(history) == max(history.best_epoch) + 1 + OVERFITTING.patience
-    for j in range(3):
-        own = in_fold == j
-        with torch.no_grad():
-            loss = float(weighted_loss(stack.member(j)(x[own]), y[own]))
-        own_loss = [losses[j] for losses in history.validation_loss]
-        assert own_loss[history.best_epoch[j]] == min(own_loss[: history.best_epoch[j] + 4])
-        assert loss == pytest.approx(own_loss[history.best_epoch[j]], rel=1e-10)
-
-
-def test_with_one_batch_a_member_equals_a_network_trained_alone_on_the_other_folds() -> None:
-    settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
-    x, y, _ = data()
-    stack = cross_fit_stack()
-    history = train(stack, x, [y], by_row, settings, members=NAMES, folds=in_fold)
-    for j in range(3):
-        alone, others = network(j), in_fold != j
-        assert history.best_epoch[j] > 0
-        until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
-        alone_history = train(alone, x[others], [y[others]], weighted_loss, until)
-        assert_close(stack.member(j), alone, 1e-8)
-        own_loss = [losses[j] for losses in history.loss[: len(alone_history)]]
-        np.testing.assert_allclose(own_loss, np.ravel(alone_history.loss), rtol=1e-8)
-
-
-def test_in_batches_a_member_takes_the_steps_of_its_training_rows() -> None:
-    settings = replace(SETTINGS, max_epochs=1, clip_norm=0.2)
-    x, y, ids = data()
-    stack, recorder = cross_fit_stack(), Recorder(by_row)
-    train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=in_fold)
-    for j in range(3):
-
-        def member(outputs: Tensor, labels: Tensor, rows: Tensor, j: int = j) -> Tensor:
-            others, share = in_fold[rows] != j, (in_fold != j).double().mean()
-            total = nn.functional.cross_entropy(outputs[others], labels[others], reduction="sum")
-            return total / (len(rows) * share)
-
-        alone = network(j)
-        reference_loop(alone, recorder.batches, settings, member)
-        assert_close(stack.member(j), alone)
-
-
-@pytest.mark.parametrize(
-    ("folds", "counts"),
-    [
-        ([0, 0, 1, 1], r"\[2, 2, 0\]"),
-        ([0, 1, 2, 4], r"\[1, 1, 1\]"),
-        ([0, 0, 3, 3], r"\[2, 0, 0\]"),
-    ],
-)
-def test_every_member_needs_a_fold(folds: list[int], counts: str) -> None:
-    x, y, _ = data(4)
-    with pytest.raises(ValueError, match=rf"3 members need rows in each.*{counts}"):
-        train(cross_fit_stack(), x, [y], by_row, SETTINGS, members=NAMES, folds=torch.tensor(folds))
-
-
-def test_rows_of_no_fold_train_all_members_and_validate_none() -> None:
-    settings = replace(SETTINGS, batch_size=130, max_epochs=30, learning_rate=0.05)
-    x, y, _ = data()
-    folds = torch.where(torch.arange(len(x)) % 4 == 0, 3, in_fold)
-    stack, recorder = cross_fit_stack(), Recorder(by_row)
-    ids = torch.arange(len(x))
-    history = train(stack, x, [y, ids], recorder, settings, members=NAMES, folds=folds)
-    for j in range(3):
-        alone, others = network(j), folds != j
-        until = replace(settings, max_epochs=history.best_epoch[j] + 1, validation_fraction=0.0)
-        alone_history = train(alone, x[others], [y[others]], weighted_loss, until)
-        assert_close(stack.member(j), alone, 1e-8)
-        own_loss = [losses[j] for losses in history.loss[: len(alone_history)]]
-        np.testing.assert_allclose(own_loss, np.ravel(alone_history.loss), rtol=1e-8)
-        with torch.no_grad():
-            own = nn.functional.cross_entropy(stack.member(j)(x[folds == j]), y[folds == j])
-        best = history.validation_loss[history.best_epoch[j]][j]
-        assert best == pytest.approx(float(own), rel=1e-6)
-
-
-def test_a_member_needs_rows_of_other_folds() -> None:
-    x, y, _ = data(4)
-    with pytest.raises(ValueError, match=r"1 members need.*\[4\]"):
-        train(
-            Stack(network(), 1), x, [y], by_row, SETTINGS, members=["a"], folds=torch.zeros(4).int()
-        )
-
-
-# Losses that are not finite
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_names_the_member(value: float) -> None:
-    x, y, _ = data()
-    calls = []
-
-    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
-        calls.append(1)
-        broken = torch.tensor([1.0, value if len(calls) > 20 else 1.0, 1.0])
-        return stack_loss(outputs, labels) * broken
-
-    with pytest.raises(FloatingPointError, match=r"of the b became (nan|inf).* 0\.01") as caught:
-        train(Stack(network(), 3), x, [y], objective, SETTINGS, members=["a", "b", "c"])
-    assert "clip_norm" in str(caught.value)
-    assert "epoch 2" in str(
-        caught.value
-    )  # 20 calls are two epochs of eight batches and one validation.
-
-
-def test_a_loss_that_is_not_finite_names_the_network() -> None:
-    x, y, _ = data()
-    with pytest.raises(FloatingPointError, match="of the selector became nan in epoch 0"):
-        train(
-            network(),
-            x,
-            [y],
-            lambda o, t: weighted_loss(o, t) * torch.nan,
-            SETTINGS,
-            name="selector",
-        )
-
-
-def test_a_validation_loss_that_is_not_finite_raises() -> None:
-    x, y, _ = data()
-
-    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
-        return weighted_loss(outputs, labels) * (1 if torch.is_grad_enabled() else torch.inf)
-
-    with pytest.raises(FloatingPointError, match="validation loss of the network became inf"):
-        train(network(), x, [y], objective, SETTINGS)
-
-
-def test_weights_that_are_not_finite_after_the_last_step_raise() -> None:
-    x, y, _ = data(10)
-
-    def steep(outputs: Tensor, labels: Tensor) -> Tensor:
-        return (
-            (outputs - outputs.detach()).abs().sqrt().sum()
-        )  # The value is 0, and the gradient is infinite.
-
-    with pytest.raises(FloatingPointError, match="norm of weights of the network became nan"):
-        train(network(), x, [y], steep, replace(SETTINGS, max_epochs=1))
-
-
-def test_a_member_that_has_stopped_does_not_affect_the_others() -> None:
-    x, y, _ = data()
-    epochs = []
-
-    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            epochs.append(1)
-        # The second member does not improve, stops after `patience` epochs, and then becomes NaN.
-        flat = outputs[1].sum() * (torch.nan if len(epochs) > 5 else 0.0)
-        return torch.stack([weighted_loss(outputs[0], labels), flat])
-
-    stack, settings = Stack(network(), 2), replace(SETTINGS, max_epochs=10, patience=3)
-    history = train(stack, x, [y], objective, settings, members=["a", "b"])
-    assert np.isnan(history.loss[-1][1])
-    assert history.best_epoch[1] == 0
-    alone = network()
-    train(alone, x, [y], weighted_loss, settings)
-    assert_close(stack.member(0), alone, 1e-8)
-    assert all(torch.isfinite(p).all() for p in stack.parameters())
-
-
-# Invalid input
-
-
-def test_no_rows_raise() -> None:
-    with pytest.raises(ValueError, match="no rows"):
-        train(network(), torch.zeros(0, 4), [torch.zeros(0)], weighted_loss, SETTINGS)
-
-
-def test_no_parameters_raise() -> None:
-    x, y, _ = data()
-    with pytest.raises(ValueError, match=r"Tanh.*requires a gradient"):
-        train(nn.Tanh(), x, [y], weighted_loss, SETTINGS)
-
-
-def test_frozen_layers_do_not_change() -> None:
-    x, y, _ = data()
-    half_frozen = network()
-    half_frozen[0].requires_grad_(False)
-    before = half_frozen[0].weight.clone()
-    train(half_frozen, x, [y], weighted_loss, SETTINGS)
-    assert torch.equal(half_frozen[0].weight, before)
-    assert differ(half_frozen, network())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("learning_rate", 0.0),
-        ("learning_rate", float("nan")),
-        ("weight_decay", -0.1),
-        ("batch_size", 0),
-        ("batch_size", 12.5),
-        ("max_epochs", 0),
-        ("patience", -1),
-        ("validation_fraction", 1.0),
-        ("validation_fraction", -0.1),
-        ("clip_norm", 0.0),
-        ("ema_decay", 1.0),
-        ("ema_decay", -0.5),
-    ],
-)
-def test_invalid_settings_raise(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
-        replace(SETTINGS, **{name: value})
-
-
-def test_an_epoch_of_few_rows_takes_the_minimum_number_of_steps() -> None:
-    batch_sizes: list[int] = []
-
-    def objective(outputs: Tensor, y: Tensor) -> Tensor:
-        batch_sizes.append(len(y))
-        return (outputs[:, 0] - y).square().mean()
-
-    x, y = torch.randn(25, 3), torch.randn(25)
-    settings = TrainingSettings(
-        batch_size=10, min_steps_per_epoch=8, max_epochs=1, validation_fraction=0
-    )
-    history = train(nn.Linear(3, 1), x, [y], objective, settings)
-    assert settings.passes(25) == 3  # Each pass has three batches.
-    assert batch_sizes == [10, 10, 5] * 3
-    assert len(history) == 1
