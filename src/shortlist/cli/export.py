@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.options import AsJson, Force, ModelFolder, set_options
+from shortlist.cli.options import (
+    Accuracy,
+    AsJson,
+    CostWeight,
+    Delta,
+    Force,
+    MeanSize,
+    ModelFolder,
+    set_options,
+)
 
 
 @app.command()
@@ -45,23 +54,10 @@ def export(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File for the graph (.onnx).", show_default=False)
     ],
-    accuracy: Annotated[
-        float | None,
-        typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Guarantee the accuracy with probability 1 - DELTA over the calibration rows."
-        ),
-    ] = None,
-    mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
-    cost_weight: Annotated[
-        float | None,
-        typer.Option(
-            help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
-        ),
-    ] = None,
+    accuracy: Accuracy = None,
+    delta: Delta = None,
+    mean_size: MeanSize = None,
+    cost_weight: CostWeight = None,
     by: Annotated[
         str | None,
         typer.Option(

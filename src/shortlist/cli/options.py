@@ -20,6 +20,23 @@ ModelFolder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Folder of the model.", show_default=False)
 ]
 MaxEpochs = Annotated[int | None, typer.Option(help="Maximum number of training epochs.", min=1)]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        help="Guarantee the accuracy with probability 1 - DELTA over the calibration rows."
+    ),
+]
+MeanSize = Annotated[float | None, typer.Option(help="Target mean set size.")]
+CostWeight = Annotated[
+    float | None,
+    typer.Option(
+        help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 CLUSTER = "On a cluster"
 """Heading of the options that need --ray."""

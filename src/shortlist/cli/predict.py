@@ -16,14 +16,18 @@ from shortlist.cli.models import LoadedModel
 from shortlist.cli.options import (
     CLUSTER,
     COLUMNS,
+    Accuracy,
     AsJson,
     BadRows,
+    CostWeight,
     Data,
+    Delta,
     Force,
     Groups,
     Identifier,
     Ignore,
     Label,
+    MeanSize,
     ModelFolder,
     Ray,
     Threads,
@@ -50,23 +54,10 @@ def predict(
             show_default=False,
         ),
     ],
-    accuracy: Annotated[
-        float | None,
-        typer.Option(help="Fraction of sets that must contain the true label (coverage)."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Guarantee the accuracy with probability 1 - DELTA over the calibration rows."
-        ),
-    ] = None,
-    mean_size: Annotated[float | None, typer.Option(help="Target mean set size.")] = None,
-    cost_weight: Annotated[
-        float | None,
-        typer.Option(
-            help="Cost of a label, if a miss costs 1 (lambda in the paper); guarantees no accuracy."
-        ),
-    ] = None,
+    accuracy: Accuracy = None,
+    delta: Delta = None,
+    mean_size: MeanSize = None,
+    cost_weight: CostWeight = None,
     by: Annotated[
         str | None,
         typer.Option(
