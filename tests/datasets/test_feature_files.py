@@ -207,7 +207,7 @@ def test_an_existing_file_is_not_overwritten_by_default(
     before = path.read_bytes()
     with monkeypatch.context() as patched:
         patched.delattr(np, "savez_compressed")  # Nothing may be written.
-        with pytest.raises(FileExistsError, match=r"mine\.npz exists.*overwrite=True"):
+        with pytest.raises(FileExistsError, match=r"mine\.npz' exists already.*overwrite=True"):
             save(path, small(20))
     assert path.read_bytes() == before
     save(path, small(20), overwrite=True)

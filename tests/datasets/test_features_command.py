@@ -201,7 +201,7 @@ def test_a_file_is_overwritten_only_with_force(cifar: Path, tmp_path: Path) -> N
     line = error_of(
         cifar, "-o", path, "--model", "nothing.at.all:f"
     )  # found before anything is done
-    assert "mine.npz exists" in line
+    assert "mine.npz' exists already; give another path, or use --force" in line
     assert "--force" in line
     assert path.read_text() == "existing"
     # A run that fails keeps the existing file, even with --force.

@@ -212,7 +212,7 @@ def test_the_export_does_not_change_the_model(shortlister, tmp_path):
 def test_an_existing_file_is_kept_without_overwrite(lac, tmp_path):
     target = tmp_path / "model.onnx"
     target.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"model\.onnx' exists already; pass overwrite=True"):
+    with pytest.raises(FileExistsError, match=r"model\.onnx' exists already; .*overwrite=True"):
         lac.export_onnx(target, accuracy=0.9)
     with pytest.raises(ValueError, match="accuracy must lie strictly between 0 and 1; got 2"):
         lac.export_onnx(target, accuracy=2, overwrite=True)
@@ -220,7 +220,7 @@ def test_an_existing_file_is_kept_without_overwrite(lac, tmp_path):
     lac.export_onnx(target, accuracy=0.9, overwrite=True)
     assert run(target, {"scores": data("logits").new[0][:3]})["sizes"].shape == (3,)
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
-    with pytest.raises(ValueError, match="is a folder; give the path of a file"):
+    with pytest.raises(ValueError, match=r"is a folder; name a file in it, such as model\.onnx"):
         lac.export_onnx(tmp_path, accuracy=0.9)
 
 

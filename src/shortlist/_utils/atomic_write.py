@@ -56,6 +56,33 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise type(error)(error.errno, error.strerror, str(target)) from error
 
 
+def check_target(path: str | os.PathLike[str], *, overwrite: bool, example: str) -> Path:
+    """Return the path of a file to write; raise if it is a folder, or must not be replaced.
+
+    Parameters
+    ----------
+    path : path-like
+        File to write.
+    overwrite : bool
+        Whether an existing file may be replaced.
+    example : str
+        Name of such a file, for the message.
+
+    Returns
+    -------
+    Path
+        The same path.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"{str(path)!r} is a folder; name a file in it, such as {example}")
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            f"{str(path)!r} exists already; give another path, or pass overwrite=True"
+        )
+    return target
+
+
 def write_synced(path: Path, data: bytes) -> None:
     """Write a new file and wait until its content is on the disk."""
     with path.open("xb") as file:

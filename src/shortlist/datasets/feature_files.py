@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.arrays import to_tensor
-from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.atomic_write import atomic_write, check_target
 from shortlist._utils.validation import check_finite
 from shortlist.datasets.array_files import LABEL_TYPES, ROW_LAYOUTS, read_archive
 from shortlist.datasets.rows import MAX_CLASSES
@@ -134,7 +134,7 @@ def save(path: str | os.PathLike[str], file: FeatureFile, *, overwrite: bool = F
     'mine.npz'
     """
     target = Path(path)
-    check_target(target, overwrite=overwrite)
+    check_name(target, overwrite=overwrite)
     if not isinstance(file, FeatureFile):
         raise ValueError(f"save writes a FeatureFile; got {type(file).__name__}")
     arrays = _arrays_of(target, file)
@@ -143,20 +143,15 @@ def save(path: str | os.PathLike[str], file: FeatureFile, *, overwrite: bool = F
         with temporary.open("wb") as stream:
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
         # Another process may have written the file in the meantime.
-        check_target(target, overwrite=overwrite)
+        check_name(target, overwrite=overwrite)
     return target
 
 
-def check_target(path: Path, *, overwrite: bool) -> None:
+def check_name(path: Path, *, overwrite: bool) -> None:
     """Raise if a feature file cannot be written to a path."""
     if path.suffix != ".npz":
         raise ValueError(f"the name of a feature file must end in .npz; got {str(path)!r}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file")
-    if path.exists() and not overwrite:
-        raise FileExistsError(
-            f"{path} exists; choose another name, or overwrite it (overwrite=True, --force)"
-        )
+    check_target(path, overwrite=overwrite, example="features.npz")
 
 
 def _arrays_of(target: Path, file: FeatureFile) -> Arrays:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.atomic_write import atomic_write, check_target
 from shortlist.html_report.content import make_content
 from shortlist.html_report.guarantee_plot import plot_guarantee
 from shortlist.html_report.page import page
@@ -69,7 +69,7 @@ def report_comparison(
     ...     comparison.report(f"{folder}/report.html", title="Gaussians").name
     'report.html'
     """
-    target = check_target(path, overwrite)
+    target = check_target(path, overwrite=overwrite, example="report.html")
     text = page(make_content(comparison, examples), title)
     with atomic_write(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -129,20 +129,10 @@ def report(
     ...     model.report(test.posterior, test.y, path=f"{folder}/report.html").name
     'report.html'
     """
-    check_target(path, overwrite)
+    check_target(path, overwrite=overwrite, example="report.html")
     comparison = evaluate_model(model, scores, y, features)
     name = next(iter(comparison.curves))
     heading = f"Prediction sets of {name}" if title is None else title
     return report_comparison(
         comparison, path, title=heading, examples=examples, overwrite=overwrite
     )
-
-
-def check_target(path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """Return the path of a file to write; raise if it is a folder, or must not be replaced."""
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"{str(path)!r} is a folder; name a file in it, such as report.html")
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists already; give another path, or overwrite=True")
-    return target

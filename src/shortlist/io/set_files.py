@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.atomic_write import atomic_write
+from shortlist._utils.atomic_write import atomic_write, check_target
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.extras import require
 from shortlist._utils.staging import PART, staging
@@ -47,7 +47,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[st
     Raises
     ------
     ValueError
-        If the name has another ending.
+        If the name has another ending, or the path is a folder.
     FileExistsError
         If the file exists and `force` is false.
     OSError
@@ -59,10 +59,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool, endings: tuple[st
     file = Path(text)
     if file.suffix not in endings:
         raise ValueError(f"{file.name}: the name must end in one of: {', '.join(endings)}")
-    if file.is_dir():
-        raise IsADirectoryError(f"{text!r} is a folder; name a file in it, such as a{endings[0]}")
-    if file.exists() and not force:
-        raise FileExistsError(f"the file {text!r} exists; use --force to replace it")
+    check_target(file, overwrite=force, example=f"a{endings[0]}")
     if file.suffix == ".parquet":
         require("pyarrow", "writing Parquet files")
     check_folder(file)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from sklearn.exceptions import NotFittedError
 
+from shortlist._utils.atomic_write import check_target
 from shortlist._utils.validation import check_choice, check_count
-from shortlist.onnx.file import check_target, onnx_model, write
+from shortlist.onnx.file import onnx_model, write
 from shortlist.onnx.graph import F32, F64, require_package
 from shortlist.onnx.model_graph import ModelGraph
 from shortlist.onnx.operating_points import OperatingPoint
@@ -127,7 +128,7 @@ def export_onnx(
     """
     require_package("onnx")
     check_choice(dtype, "dtype", ("float32", "float64"))
-    check_target(path, overwrite)
+    check_target(path, overwrite=overwrite, example="model.onnx")
     if not hasattr(model, "_classes"):
         raise NotFittedError(
             f"this {type(model).__name__} is not fitted yet; call fit(scores, y) first"

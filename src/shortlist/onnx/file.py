@@ -85,14 +85,3 @@ def write(model: ModelProto, path: str | os.PathLike[str]) -> Path:
     with atomic_write(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
     return Path(path)
-
-
-def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Raise if the file cannot be written, before any work is done."""
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(
-            f"path = {str(path)!r} is a folder; give the path of a file, such as model.onnx"
-        )
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists already; pass overwrite=True to replace it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,43 +17,8 @@ Sizes = NDArray[np.int64] | Value
 """Sizes of the members of a family: an array for all rows, or a value with a row for each."""
 
 
-class MemberSizes(ABC):
-    """Sizes of the members of a family."""
-
-    @abstractmethod
-    def of(self, members: Value) -> Value:
-        """Return the size of one member in each row, given the indices: (n_rows, 1)."""
-
-    @abstractmethod
-    def reached(self, counts: Value) -> Value:
-        """Return the size of the last of so many members, and 0 for none: (n_rows, 1)."""
-
-    @abstractmethod
-    def by_rank(self, table: Value, depth: int) -> Value:
-        """Return, for each rank, the column of the first member that contains it."""
-
-    @abstractmethod
-    def gains(self, p: Value, depth: int) -> Value:
-        """Return how much probability each member adds to that of the member before it."""
-
-    @abstractmethod
-    def costs(self, cost: Cost, largest: int) -> Value:
-        """Return how much cost each member adds to that of the member before it."""
-
-    @abstractmethod
-    def costs_never_fall(self, cost: Cost) -> bool:
-        """Return whether members have sizes 1, 2, 3, … and the cost of a step never decreases.
-
-        Then the ratios of decreasing probabilities to these costs decrease too.
-        """
-
-    @abstractmethod
-    def largest(self, depth: int) -> int:
-        """Return the largest possible size."""
-
-
 @dataclass(frozen=True)
-class SharedSizes(MemberSizes):
+class SharedSizes:
     """Sizes that all rows share, increasing."""
 
     graph: Graph
@@ -81,7 +45,10 @@ class SharedSizes(MemberSizes):
         return self.graph.constant(cost_steps(cost, torch.from_numpy(self.sizes)).numpy()[None])
 
     def costs_never_fall(self, cost: Cost) -> bool:
-        """Return whether sizes are 1, 2, 3, … and the cost of a step never decreases."""
+        """Return whether sizes are 1, 2, 3, … and the cost of a step never decreases.
+
+        Then the ratios of decreasing probabilities to these costs decrease too.
+        """
         if self.sizes.tolist() != list(range(1, len(self.sizes) + 1)):
             return False
         steps = cost_steps(cost, torch.from_numpy(self.sizes))[1:]
@@ -93,7 +60,7 @@ class SharedSizes(MemberSizes):
 
 
 @dataclass(frozen=True)
-class RowSizes(MemberSizes):
+class RowSizes:
     """Sizes of each row, non-decreasing."""
 
     sizes: Value
@@ -127,6 +94,9 @@ class RowSizes(MemberSizes):
     def largest(self, depth: int) -> int:
         """Return the number of ranked labels."""
         return depth
+
+
+MemberSizes = SharedSizes | RowSizes
 
 
 def member_sizes(graph: Graph, sizes: Sizes) -> MemberSizes:

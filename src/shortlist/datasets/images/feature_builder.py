@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.validation import check_choice, check_count, check_probability
-from shortlist.datasets.feature_files import check_target, save
+from shortlist.datasets.feature_files import check_name, save
 from shortlist.datasets.images.cifar import read_cifar10, read_cifar100
 from shortlist.datasets.images.containers import Images
 from shortlist.datasets.images.extraction import extract_features
@@ -77,7 +77,7 @@ class FeatureBuilder:
 
     def build(self) -> FeatureFile:
         """Read the images, run the network on them, and write the feature file."""
-        check_target(self.output, overwrite=self.force)
+        check_name(self.output, overwrite=self.force)
         check_probability(self.select_share, "select_share")
         check_count(self.seed, "seed", minimum=0)
         image_format = self.image_format
