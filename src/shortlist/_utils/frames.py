@@ -141,16 +141,17 @@ def column_order(
     if are_numbered(names) or (not strict and len(missing) == len(wanted)):
         return None
     check_distinct(names, owner)
-    lack = f"lack {_format_names(missing)}, which fit saw" if missing else ""
-    have = f"have {_format_names(unknown)}, which fit did not see" if unknown else ""
+    lack = f"lack {format_names(missing, MAX_NAMES_SHOWN)}, which fit saw" if missing else ""
+    have = (
+        f"have {format_names(unknown, MAX_NAMES_SHOWN)}, which fit did not see" if unknown else ""
+    )
     problem = ", and ".join(part for part in (lack, have) if part)
     raise ValueError(f"{owner} {problem}; give the columns of fit, in any order")
 
 
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + (
-        ", …" if len(names) > MAX_NAMES_SHOWN else ""
-    )
+def format_names(names: Sequence[object], limit: int = 5) -> str:
+    """Return the first few names of columns, groups or classes, for a message."""
+    return ", ".join(map(repr, names[:limit])) + (", …" if len(names) > limit else "")
 
 
 def match_columns(x: object, known: Sequence[str] | None, owner: str) -> object:

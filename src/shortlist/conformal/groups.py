@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.frames import format_names
 from shortlist._utils.labels import label_array
 
 
@@ -23,11 +24,6 @@ def encode_groups(groups: ArrayLike, n_rows: int) -> tuple[NDArray[np.int64], li
     distinct = list(dict.fromkeys(names))
     index = {name: i for i, name in enumerate(distinct)}
     return np.array([index[name] for name in names], dtype=np.int64), distinct
-
-
-def format_names(names: list[object]) -> str:
-    """Return the first few names of groups or classes, for a message."""
-    return ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
 
 
 def note_on_absent(names: list[object]) -> str:

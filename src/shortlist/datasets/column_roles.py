@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shortlist._utils.frames import format_names
+
 
 class InvalidColumnsError(ValueError):
     """Raised for a file that can be read, but whose columns do not form rows."""
@@ -73,9 +75,9 @@ class ColumnRoles:
             required[self.groups] = "groups"
         for column, role in required.items():
             if column not in names:
-                shown = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
                 raise InvalidColumnsError(
-                    f"{name} has no column {column!r} ({role}); its columns are {shown}"
+                    f"{name} has no column {column!r} ({role}); its columns are "
+                    f"{format_names(names, 12)}"
                 )
         if self.label != "y" and "y" in names and "y" not in self.not_scores:
             raise InvalidColumnsError(

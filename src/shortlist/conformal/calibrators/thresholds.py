@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.frames import format_names
 from shortlist._utils.validation import check_choice
 from shortlist._utils.warnings import warn
-from shortlist.conformal.groups import format_names, group_names, note_on_absent
+from shortlist.conformal.groups import group_names, note_on_absent
 from shortlist.guarantee import Guarantee
 
 Unit: TypeAlias = Literal["set", "class", "group"]
