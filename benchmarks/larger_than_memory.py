@@ -4,11 +4,11 @@
     python benchmarks/larger_than_memory.py --gigabytes 64 --folder /data/scratch
     python benchmarks/larger_than_memory.py --gigabytes 0.5 --fit-gigabytes 0.5
 
-Random float32 scores of 1,000 classes, and 64 features, are written to a temporary folder. Each
-method gets them as memory-mapped arrays in a process of its own. The output has seconds, megabytes
-of the files per second (a fit reads them many times), and the peak of the anonymous memory
-(`RssAnon`) over its start. With `--cold`, the kernel drops the files from its cache before each
-method, as it has to if they are larger than memory.
+Random float32 scores of 1,000 classes (or `--classes`), and 64 features, are written to a temporary
+folder. Each method gets them as memory-mapped arrays in a process of its own. The output has
+seconds, megabytes of the files per second (a fit reads them many times), and the peak of the
+anonymous memory (`RssAnon`) over its start. With `--cold`, the kernel drops the files from its
+cache before each method, as it has to if they are larger than memory.
 
 The script needs /proc, that is, Linux. A fit also writes its out-of-fold scores to temporary files
 (`TMPDIR`), which are about as large as the input.
@@ -30,15 +30,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-CLASSES, FEATURES, BLOCK_ROWS = 1000, 64, 10_000
+FEATURES, BLOCK_ROWS = 64, 10_000
 METHODS = ("lac", "aps", "Shortlister")
 
 
-def write(folder: Path, rows: int) -> None:
+def write(folder: Path, rows: int, classes: int) -> None:
     """Write logits, features with additional information, and labels that depend on both."""
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(FEATURES, CLASSES, generator=generator) / 4
-    shape = {"scores": (rows, CLASSES), "features": (rows, FEATURES)}
+    weights = torch.randn(FEATURES, classes, generator=generator) / 4
+    shape = {"scores": (rows, classes), "features": (rows, FEATURES)}
     scores, features = (
         np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, of)
         for name, of in shape.items()
@@ -47,7 +47,7 @@ def write(folder: Path, rows: int) -> None:
     for start in range(0, rows, BLOCK_ROWS):
         block = slice(start, min(start + BLOCK_ROWS, rows))
         x = torch.randn(block.stop - start, FEATURES, generator=generator)
-        z = 4 * torch.randn(block.stop - start, CLASSES, generator=generator)
+        z = 4 * torch.randn(block.stop - start, classes, generator=generator)
         p = torch.softmax(z + x @ weights, dim=1)
         scores[block], features[block] = z, x
         y[block] = torch.multinomial(p, 1, generator=generator)[:, 0]
@@ -118,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=8.0)
     parser.add_argument("--fit-gigabytes", type=float, default=2.0)
+    parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="parent of the temporary folder")
     parser.add_argument(
@@ -130,15 +131,16 @@ def main() -> None:
         print(json.dumps(measure(options.folder, method, int(rows), options.epochs)))
         return
     rows, fit_rows = (
-        max(BLOCK_ROWS, round(gigabytes * 1e9 / (4 * CLASSES)))
+        max(BLOCK_ROWS, round(gigabytes * 1e9 / (4 * options.classes)))
         for gigabytes in (options.gigabytes, options.fit_gigabytes)
     )
     with TemporaryDirectory(dir=options.folder, prefix="larger-than-memory-") as name:
         folder = Path(name)
-        write(folder, max(rows, fit_rows))
+        write(folder, max(rows, fit_rows), options.classes)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         print(
-            f"{CLASSES:,} classes, float32; {memory / 1e9:.0f} GB of memory, {os.cpu_count()} CPUs"
+            f"{options.classes:,} classes, float32; {memory / 1e9:.0f} GB of memory, "
+            f"{os.cpu_count()} CPUs"
         )
         print(f"{'':24}{'GB':>8}{'seconds':>10}{'MB/s':>8}{'additional memory, MB':>24}")
         for method in METHODS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
@@ -19,7 +21,17 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def run(script: str, *arguments: str) -> str:
-    """Run a script and return its output."""
+    """Run a script in this process and return its output. It saves the imports of a new one."""
+    path, output = BENCHMARKS / script, io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output):
+        patch.syspath_prepend(str(path.parent))
+        patch.setattr(sys, "argv", [script, *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+    return output.getvalue()
+
+
+def run_process(script: str, *arguments: str) -> str:
+    """Run a script that starts processes or measures memory, and return its output."""
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), *arguments],
         capture_output=True,
@@ -168,24 +180,15 @@ def test_every_method_with_guarantees(tmp_path: Path) -> None:
     assert float(lac) < float(top_k)
 
 
-def test_every_method_on_all_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_method_on_all_rows(tmp_path: Path) -> None:
     """Methods get the same rows, and what was measured is not measured again."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def output(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["every_method.py", *arguments])
-        runpy.run_path(str(BENCHMARKS / "every_method.py"), run_name="__main__")
-        return capsys.readouterr().out
-
     write_feature_file(tmp_path / "small.npz", 300, 260, 300)
     saved, rival = tmp_path / "measurements.json", "five networks + LAC"
     arguments = [str(tmp_path / "small.npz"), "tabular:iris/naive_bayes", "--rows", "all"]
     arguments += ["--seeds", "1", "--epochs", "1", "-o", str(saved), "--only"]
-    output(*arguments, "LAC")
+    run("every_method.py", *arguments, "LAC")
     first = json.loads(saved.read_text())
-    text = output(*arguments, "LAC", "Shortlister, fast", rival)
+    text = run("every_method.py", *arguments, "LAC", "Shortlister, fast", rival)
     rows = json.loads(saved.read_text())
     assert rows[: len(first)] == first
     assert not re.search(r"^small, seed 0, LAC:", text, re.M)
@@ -198,7 +201,7 @@ def test_every_method_on_all_rows(
         r["method"]: r["size"] for r in rows if (r["data"], r["column"]) == ("small", "0.9")
     }
     assert f"{by_method['LAC'] / by_method[rival]:.3f} ± 0.000" in text
-    assert f"{by_method['LAC']:.3f} ± 0.000" in output(str(saved))
+    assert f"{by_method['LAC']:.3f} ± 0.000" in run("every_method.py", str(saved))
 
 
 def test_every_method_raises_for_an_unknown_method(
@@ -216,7 +219,7 @@ def test_speed(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     small = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
     names = ["lac-1", "aps-20"]
-    output = run("speed/run.py", *small, "--only", *names, "-o", str(file))
+    output = run_process("speed/run.py", *small, "--only", *names, "-o", str(file))
     results = json.loads(file.read_text())["benchmarks"]
     assert list(results) == names
     for name, coverage in (("lac-1", 0.9), ("aps-20", 0.745)):
@@ -225,7 +228,7 @@ def test_speed(tmp_path: Path) -> None:
         assert result["seconds"] == pytest.approx(result["calibrate"] + result["predict"], rel=1e-3)
         assert abs(result["coverage"] - coverage) < 0.1
         assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
-    run("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
+    run_process("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
     assert list(json.loads(file.read_text())["benchmarks"]) == names
 
 
@@ -312,20 +315,20 @@ def test_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_larger_than_memory() -> None:
-    small = ("--gigabytes", "0", "--fit-gigabytes", "0", "--epochs", "1")
-    output = run("larger_than_memory.py", *small)
+    small = ("--gigabytes", "0", "--fit-gigabytes", "0", "--epochs", "1", "--classes", "50")
+    output = run_process("larger_than_memory.py", *small)
     lines = [line.rsplit(maxsplit=4) for line in output.splitlines()[2:]]
     steps = ["lac, calibrate", "lac, predict", "aps, calibrate", "aps, predict", "Shortlister, fit"]
     assert [line[0] for line in lines] == steps
     for _, gigabytes, seconds, speed, memory in lines:
-        assert 0.04 <= float(gigabytes) < 0.05
+        assert 0 <= float(gigabytes) < 0.01
         assert float(seconds) >= 0
         assert float(speed) > 0
         assert float(memory) < 1000
 
 
 def test_stress() -> None:
-    output = run("stress.py", "--seconds", "4", "--threads", "3", "--processes", "2")
+    output = run_process("stress.py", "--seconds", "4", "--threads", "3", "--processes", "2")
     assert "3 threads and 2 processes, 4 s" in output
     rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \| ([\d,]+) \|$", output, re.M)
     done = {name: int(count.replace(",", "")) for name, count, _ in rows}
@@ -339,7 +342,7 @@ def test_cluster(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     file = tmp_path / "results.json"
     small = ("--rows", "60000", "--few-rows", "30000", "--workers", "1", "-o", str(file))
-    output = run("cluster.py", "--folder", str(tmp_path), *small)
+    output = run_process("cluster.py", "--folder", str(tmp_path), *small)
     results = json.loads(file.read_text())
     assert results["rows"] == 60_000
     assert results["share of one process"] > 0

@@ -26,9 +26,10 @@ LEARN, NEW = slice(0, 6000), slice(6000, 9000)
 P, X = (a.astype(np.float32) for a in (DATA.posterior, DATA.x))
 WEAK = 0.5 * np.log(P + 1e-9) + np.random.default_rng(0).standard_normal(P.shape)
 WEAK = WEAK.astype(np.float32)  # The features improve on these logits.
+SMALL = {"calibration": None, "folds": 2, "width": 128, "rank_width": 32, "progress": False}
 MODELS = {
-    "Shortlister": sl.Shortlister(calibration=None, max_epochs=12, progress=False),
-    "no features": sl.Shortlister(calibration=None, max_epochs=6, progress=False, rescore=False),
+    "Shortlister": sl.Shortlister(max_epochs=12, **SMALL),
+    "no features": sl.Shortlister(max_epochs=6, rescore=False, **SMALL),
     "path": sl.CardinalityPath(
         inputs="both", cost_weights=[0.2, 0.05], max_epochs=15, progress=False
     ),

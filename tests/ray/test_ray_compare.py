@@ -13,7 +13,7 @@ from shortlist.comparison import Measurement
 
 pytestmark = pytest.mark.usefixtures("cluster")
 METHODS = {
-    "Shortlister": sl.Shortlister(max_epochs=2, progress=False),
+    "Shortlister": sl.Shortlister(max_epochs=2, folds=2, width=32, progress=False),
     "LAC": sl.SplitConformal("lac"),
     "RAPS": sl.SplitConformal("raps"),
 }

@@ -35,7 +35,8 @@ def weak(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shortlister(max_epochs: int = 6) -> sl.Shortlister:
-    return sl.Shortlister(max_epochs=max_epochs, patience=6, progress=False)
+    small = {"folds": 2, "width": 64, "rank_width": 16}
+    return sl.Shortlister(max_epochs=max_epochs, patience=6, progress=False, **small)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,8 @@ def test_sets_are_those_of_one_process(dense: Path, tmp_path: Path, aps) -> None
 
 
 def test_a_model_with_features(dense: Path, tmp_path: Path) -> None:
-    model = sl.Shortlister(max_epochs=2, progress=False).fit(SCORES[:3000], Y[:3000], X[:3000])
+    model = sl.Shortlister(max_epochs=2, folds=2, width=32, progress=False)
+    model.fit(SCORES[:3000], Y[:3000], X[:3000])
     sl.ray.predict_set(dense / "part-0.parquet", model, tmp_path / "sets", accuracy=0.9)
     sets = model.predict_set(SCORES[:8000], X[:8000], accuracy=0.9)
     assert read_labels(tmp_path / "sets") == sets.labels()
