@@ -162,7 +162,30 @@ def test_cost_sensitive_bound_is_a_bound(loss, q) -> None:
         regret = max(0.0, surrogate_regret(loss, p, scores, costs=costs, q=q)) + ROUNDING
         bound = cost_sensitive_bound(loss, regret, members=members, q=q)
         assert cardinality_regret(p, costs, choice) <= bound
-        assert bound == min(1, gamma(loss, regret, members=members, q=q))
+        published = cost_sensitive_bound(loss, regret, members=members, q=q, published=True)
+        assert bound <= published == min(1, gamma(loss, regret, members=members, q=q))
+
+
+@few
+@given(st.floats(1e-12, 1e-3), st.integers(1, 30), st.floats(0.01, 0.99))
+def test_which_cost_sensitive_bounds_are_sharper_than_the_published_ones(t, members, q) -> None:
+    for loss in PAPER:
+        published = gamma(loss, t, members=members, q=q)
+        factor = {"gce": math.sqrt(max(q, 1 - q)), "squared_hinge": math.sqrt(0.5)}.get(loss, 1.0)
+        bound = cost_sensitive_bound(loss, t, members=members, q=q)
+        assert bound == pytest.approx(min(1, factor * published))
+
+
+def test_the_cost_sensitive_bound_of_gce_for_small_exponents() -> None:
+    bound = cost_sensitive_bound("gce", 1e-4, members=8, q=0.4)
+    assert bound == pytest.approx(2 * math.sqrt(0.6 * 8**0.4 * 1e-4))
+
+
+@pytest.mark.parametrize("loss", ["nothing", "cost"])
+def test_cost_sensitive_bound_rejects_unknown_losses(loss) -> None:
+    for published in (False, True):
+        with pytest.raises(ValueError, match="loss must be one of"):
+            cost_sensitive_bound(loss, 0.1, members=3, published=published)
 
 
 # The top-k bound

@@ -55,8 +55,13 @@ VERDICTS: dict[tuple[str, str], str] = {
     },
     **{
         ("cost-sensitive, published", loss): "holds, loose"
-        for loss in ("gce, q = 0.3", "gce, q = 0.7", "squared_hinge")
+        for loss in ("gce, q = 0.3", "gce, q = 0.5", "gce, q = 0.7", "squared_hinge")
     },
+    **{
+        ("cost-sensitive, sharper", loss): "holds, tight"
+        for loss in ("gce, q = 0.3", "gce, q = 0.5", "squared_hinge")
+    },
+    ("cost-sensitive, sharper", "gce, q = 0.7"): "holds, loose",
     ("regret of the top-k loss", "-"): "holds, tight",
     ("regret of the cardinality-aware loss", "-"): "holds, tight",
     ("Bayes selector, stochastic", "-"): "holds, tight",
@@ -128,6 +133,7 @@ def test_ratios_equal_known_constants(report) -> None:
         ("cost-sensitive, published", "squared_hinge"): math.sqrt(0.5),
         ("cost-sensitive, published", "gce, q = 0.3"): math.sqrt(1 - 0.3),
         ("cost-sensitive, published", "gce, q = 0.7"): math.sqrt(1 - 0.7),
+        ("cost-sensitive, sharper", "gce, q = 0.7"): math.sqrt((1 - 0.7) / 0.7),
         ("conformal rank, as published", "ceil(alpha (m+1))"): 0.99 / 0.5,
     }
     for (statement, loss), expected in ratios.items():
@@ -253,7 +259,11 @@ def test_the_required_regret_is_the_inverse_of_the_bound(name) -> None:
             regret = float(statement.log_required_regret(log_d, *sizes).exp())
             if statement.theorem == "cost-sensitive":
                 bound = cost_sensitive_bound(
-                    statement.loss, regret, members=n, q=statement.parameter
+                    statement.loss,
+                    regret,
+                    members=n,
+                    q=statement.parameter,
+                    published=statement.form == "published",
                 )
             else:
                 published = statement.form != "corrected"
