@@ -26,6 +26,7 @@ def _pooled_regret(costs: PooledCosts) -> Tensor:
     gap = torch.log(-torch.expm1(-torch.where(small, 1.0, ratio)))
     return n.log() + mean + torch.where(small, costs.log_squares - (2 * n).log(), gap)
 
+
 _COST_BOUND = Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5)
 
 
