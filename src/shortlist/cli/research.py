@@ -22,7 +22,8 @@ def theory(
     """Test every theorem of the paper numerically; print verdicts and counter-examples.
 
     The paper is Cardinality-Aware Set Prediction and Top-k Classification (Cortes and others,
-    NeurIPS 2024). The tests take about a minute with --depth 1.
+    NeurIPS 2024), as on arXiv. The report also tests corrected and sharper bounds, and the steps
+    of their proofs in docs/theory.md. The tests take about a minute with --depth 1.
     """
     from shortlist.theory import verify
 
