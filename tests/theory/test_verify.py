@@ -70,10 +70,11 @@ VERDICTS: dict[tuple[str, str], str] = {
     ("conformal rank, as published", "ceil(alpha (m+1))"): "fails",
     ("conformal rank, corrected", "floor(alpha (m+1))"): "holds, tight",
     ("pooling reduces the error", "all losses"): "holds, tight",
+    ("power mean, a + b <= 1", "gce"): "holds",
     ("power mean, as used in a proof", "gce"): "fails",
     ("power mean, corrected", "gce"): "holds, tight",
     ("two-point inequality", "gce, q <= 1/2"): "holds, tight",
-    ("published bound from corrected", "gce, q <= 1/2"): "holds, loose",
+    ("published bound, proof", "gce, q <= 1/2"): "holds, loose",
     ("minimizability gap", "log"): "holds",
     ("realizable consistency, k = 1", "log"): "holds, tight",
     ("no realizable consistency, k = 2", "log"): "holds, tight",
@@ -436,6 +437,7 @@ def test_the_command_prints_the_report(monkeypatch, report) -> None:
     assert result.exit_code == 0
     assert arguments == {"depth": 2, "seed": 5}
     assert result.output.startswith(str(report))
+    assert "docs/theory.md has their definitions and proofs" in result.output
     assert result.output.rstrip().endswith(" s")
 
 

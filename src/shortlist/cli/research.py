@@ -29,7 +29,17 @@ def theory(
 
     begun = time.monotonic()
     typer.echo(str(verify(depth=depth, seed=seed)))
-    typer.echo(f"\n{time.monotonic() - begun:.0f} s")
+    typer.echo(_THEORY_LEGEND)
+    typer.echo(f"{time.monotonic() - begun:.0f} s")
+
+
+_THEORY_LEGEND = """
+Statements are those of the paper on arXiv, unless they are called corrected or sharper;
+docs/theory.md has their definitions and proofs. R is the surrogate regret, and the ratio is that
+of the target regret to its bound, in the worst case: at most 1 where the statement holds, and close
+to 1 where it is tight. The ratios "any" (above a million) and "inf" exceed every multiple of the
+bound.
+"""
 
 
 @app.command()

@@ -24,8 +24,8 @@ from shortlist.theory.surrogates import surrogate_error, surrogate_infimum
 Random = np.random.Generator
 Case = tuple[float, str]
 LOW_Q = (Fraction(1, 10), Fraction(3, 10), Fraction(1, 2))
-NEAR_ONE = (Fraction(1), 1 - Fraction(1, 10**6))
-"""Two numbers for which the difference of a power mean and the mean is nearly quadratic."""
+NEAR = Fraction(1, 10**6)
+"""Difference of numbers whose power mean exceeds the mean by a nearly quadratic term."""
 
 
 def pooling(rng: Random, count: int) -> Iterator[Case]:
@@ -72,11 +72,17 @@ def two_point(rng: Random, count: int) -> Iterator[Case]:
         yield _ratio(right, left), _describe(q, a, b)
 
 
-def power_mean(constant: Callable[[Fraction], Fraction]) -> Callable[..., Iterator[Case]]:
-    """Test `M_s(a, b) - (a + b) / 2 >= constant(q) (a - b)^2` on [0, 1], for `s = 1 / (1 - q)`."""
+def power_mean(
+    constant: Callable[[Fraction], Fraction], largest_sum: int = 2
+) -> Callable[..., Iterator[Case]]:
+    """Test `M_s(a, b) - (a + b) / 2 >= constant(q) (a - b)^2` on [0, 1], for `s = 1 / (1 - q)`.
+
+    `largest_sum` is the largest value of a + b.
+    """
+    pairs = [(b, a) for b, a in _pairs() if a + b <= largest_sum]
 
     def cases(rng: Random, count: int) -> Iterator[Case]:
-        for q, (b, a) in itertools.product((*LOW_Q, Fraction(7, 10), Fraction(9, 10)), _pairs()):
+        for q, (b, a) in itertools.product((*LOW_Q, Fraction(7, 10), Fraction(9, 10)), pairs):
             left = _mean_of_powers(a, b, 1 / (1 - q)).power(1 - q) - (a + b) / 2
             yield _ratio(constant(q) * (a - b) ** 2, left), _describe(q, a, b)
 
@@ -98,7 +104,7 @@ def published_gce(rng: Random, count: int) -> Iterator[Case]:
 def _pairs() -> Iterator[tuple[Fraction, Fraction]]:
     """Yield pairs (b, a) with 0 <= b < a <= 1."""
     yield from itertools.combinations([Fraction(i, 10) for i in range(11)], 2)
-    yield NEAR_ONE[1], NEAR_ONE[0]
+    yield from ((1 - NEAR, Fraction(1)), (Fraction(1, 2) - NEAR, Fraction(1, 2)))
 
 
 def _mean_of_powers(a: Fraction, b: Fraction, s: Fraction) -> Interval:
