@@ -49,7 +49,7 @@ def pool(p: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> pool(np.array([0.5, 0.4, 0.1]), np.array([0, 2])).tolist()
+    >>> pool(np.array([0.5, 0.4, 0.1]), np.array([0, 2])).round(12).tolist()
     [0.5, 0.25, 0.25]
     """
     others = np.delete(p, kept)
