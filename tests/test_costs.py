@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.costs import cost_matrix, cost_table
+from shortlist.costs import cost_matrix, cost_table, largest_costs
 from shortlist.families import Threshold, TopK
 from shortlist.ranking import Ranking
 
@@ -164,6 +164,59 @@ def test_a_miss_with_the_largest_set_costs_one():
     assert costs.tolist() == [[1.0, 0.0]]
 
 
+# The normalization
+
+
+def test_a_set_of_all_labels_cannot_miss():
+    table = cost_table("linear", range(1, 7))
+    assert largest_costs(table, 6) == (6.0, 5.0)
+    assert largest_costs(table, 10) == largest_costs(table, None) == (6.0, 6.0)
+    assert largest_costs(cost_table("linear", [1, 2, 6]), 6) == (6.0, 2.0)
+    assert largest_costs(cost_table("linear", [6]), 6) == (6.0, 0.0)
+    assert largest_costs(cost_table("log", range(1, 3)), 2) == (math.log(2), 0.0)
+
+
+def test_without_the_cost_of_misses_every_set_can_miss():
+    hits, size_costs = torch.tensor([[False, True]]), torch.tensor([[1.0, 3.0]])
+    one = cost_matrix(hits, size_costs, 0.5, 3.0)
+    assert torch.equal(one, cost_matrix(hits, size_costs, 0.5, 3.0, 3.0))
+    assert one[0].tolist() == pytest.approx([1.5 / 2.5, 1.5 / 2.5])
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [(0.05, 1 + 0.05 * 5), (0.9, 1 + 0.9 * 5), (1.5, 1.5 * 6), (1e30, 1e30 * 6)],
+    ids=["miss, small lambda", "miss", "all labels", "all labels, huge lambda"],
+)
+def test_costs_are_divided_by_their_largest_value(weight, expected):
+    """Of six labels, five at the cost of a miss, or six, are the most expensive."""
+    sizes = torch.arange(1, 7, dtype=torch.float64)
+    hits = torch.tensor([[False] * 5 + [True], [True] * 6])
+    costs = cost_matrix(hits, sizes.expand(2, -1), weight, 6.0, 5.0)
+    raw = (~hits).double() + weight * sizes
+    assert float(raw.max()) == pytest.approx(expected)
+    np.testing.assert_allclose(costs, raw / expected, rtol=1e-12)
+    assert float(costs.max()) == 1
+
+
+@given(st.integers(2, 6), st.floats(0, 5), st.sampled_from(["log", "linear"]), st.data())
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_normalized_cost_of_threshold_sets_is_one(dtype, n, weight, cost, data):
+    """Over all labels and sizes the maximum is one: no smaller factor keeps costs in [0, 1]."""
+    family = Threshold([0.75, 0.25])
+    all_but_last = np.where(np.arange(n) < n - 1, 0.5, 0.0)
+    ranking = Ranking.from_scores(np.vstack([np.ones(n), all_but_last]), score_type="logits")
+    table = cost_table(cost, family.possible_sizes(ranking)).to(dtype)
+    size_costs = table[family.sizes_of(ranking).long()]
+    y = torch.tensor([0, n - 1])
+    hits = family.hits_of(ranking, y)
+    weights = torch.tensor([weight, data.draw(st.floats(0, 5))], dtype=dtype)
+    costs = cost_matrix(hits, size_costs, weights, *largest_costs(table, n))
+    assert costs.amax(dim=(1, 2)).tolist() == pytest.approx([1.0, 1.0], rel=1e-6)
+    assert float(costs.min()) >= 0
+
+
 @pytest.mark.parametrize("family", [TopK([1, 2, 4]), Threshold([0.5, 0.25, 0.0])], ids=str)
 @pytest.mark.parametrize("cost", ["log", "linear"])
 def test_costs_do_not_depend_on_the_batch(family, cost):
@@ -176,10 +229,11 @@ def test_costs_do_not_depend_on_the_batch(family, cost):
         ranking = Ranking.from_scores(scores[rows])
         table = cost_table(cost, family.possible_sizes(ranking))
         size_costs = table[family.sizes_of(ranking).long()]
-        return cost_matrix(family.hits_of(ranking, y[rows]), size_costs, 0.4, float(table[-1]))
+        largest = largest_costs(table, ranking.n_classes)
+        return cost_matrix(family.hits_of(ranking, y[rows]), size_costs, 0.4, *largest)
 
     whole = costs(slice(None))
-    largest = 4 if isinstance(family, TopK) else 6
+    largest = 4 if isinstance(family, TopK) else 5  # Of six labels, a set of all cannot miss.
     assert float(whole.max()) <= 1
     for rows in (slice(0, 1), slice(5, 9), slice(39, 40)):
         assert torch.equal(costs(rows), whole[rows])

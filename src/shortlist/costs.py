@@ -155,8 +155,42 @@ def _as_function(cost: Cost) -> Callable[[int], float]:
     return from_sequence
 
 
+def largest_costs(table: Tensor, n_labels: int | None) -> tuple[float, float]:
+    """Return the cost of the largest size, and that of the largest size that can miss a label.
+
+    They determine the largest value of `c`, by which `cost_matrix` divides.
+
+    Parameters
+    ----------
+    table : Tensor of shape (largest size + 1,)
+        Costs of all sizes that can occur, from `cost_table`.
+    n_labels : int or None
+        Number of labels. A set of all labels cannot miss. If None, every set can miss, because
+        labels of unknown classes can occur.
+
+    Returns
+    -------
+    tuple of float
+        `largest_cost` and `largest_miss_cost` of `cost_matrix`.
+
+    Examples
+    --------
+    >>> largest_costs(cost_table("linear", [1, 2, 3]), n_labels=3)
+    (3.0, 2.0)
+    >>> largest_costs(cost_table("linear", [1, 2, 3]), n_labels=5)
+    (3.0, 3.0)
+    """
+    can_miss = table[:n_labels]
+    # Size 0 is always in the table, with the cost 0.
+    return float(table[-1]), float(can_miss[~can_miss.isnan()][-1])
+
+
 def cost_matrix(
-    hits: Tensor, size_costs: Tensor, cost_weight: float | Tensor, largest_cost: float | None
+    hits: Tensor,
+    size_costs: Tensor,
+    cost_weight: float | Tensor,
+    largest_cost: float | None,
+    largest_miss_cost: float | None = None,
 ) -> Tensor:
     """Return the cost `c` of each set of a batch.
 
@@ -170,8 +204,12 @@ def cost_matrix(
         Lambda of the paper.
     largest_cost : float or None
         `cost` of the largest size that can occur (not of the largest in this batch). Costs are
-        divided by `1 + cost_weight * largest_cost`, so that they lie in [0, 1]. If None, they
+        divided by the largest value that `c` can take, so that they lie in [0, 1]. If None, they
         are not divided.
+    largest_miss_cost : float, optional
+        `cost` of the largest size that can miss the label; by default, `largest_cost`. The
+        largest value of `c` is the larger of `1 + cost_weight * largest_miss_cost` and
+        `cost_weight * largest_cost`: a set of all labels cannot miss (see `largest_costs`).
 
     Returns
     -------
@@ -193,4 +231,6 @@ def cost_matrix(
     # Both sides of the fraction are divided by max(1, cost_weight), so that no weight overflows.
     # Where a device fuses operations, the result can be one rounding above 1.
     one, share = 1 / weight.clamp(1, torch.finfo(weight.dtype).max), weight.clamp(max=1)
-    return ((one * misses + share * size_costs) / (one + share * largest_cost)).clamp_(max=1)
+    most = one + share * (largest_cost if largest_miss_cost is None else largest_miss_cost)
+    most = most.maximum(share * largest_cost)
+    return ((one * misses + share * size_costs) / most).clamp_(max=1)

@@ -143,6 +143,7 @@ NEEDS_FACT = {
     "psi_inverse": lambda x: theory.realizable_bound(x, 0.1, n=3),
     "largest_value": lambda x: theory.loss_bound(x, n=3),
     "lipschitz": lambda x: theory.rademacher_linear(x, m=10, n=3, norm=1.0, radius=1.0),
+    "published_cost_sensitive_bound": lambda x: theory.gamma(x, 0.1),
     "cost_sensitive_bound": lambda x: theory.cost_sensitive_bound(x, 0.1, members=3),
     "published_top_k_bound": lambda x: theory.top_k_bound(x, 0.1, n=3, k=2, published=True),
     "top_k_bound": lambda x: theory.rate(x, n=3, k=1),
@@ -166,6 +167,7 @@ def test_theorems_use_the_facts_that_the_record_has() -> None:
             infimum=lambda w: float(w.min()),
             lipschitz=lambda n, largest: 3.0,
             top_k_bound=Bound.power("(m R)^(1/4)", lambda n, m: m**0.25, lambda n: 0.25),
+            cost_sensitive_bound=Bound.power("3 R", lambda n, m: 3.0, lambda n: 1.0),
         )
     )
     for regret in (1e-200, 1e-30, 1e-3, 0.1):
@@ -177,6 +179,9 @@ def test_theorems_use_the_facts_that_the_record_has() -> None:
     assert theory.top_k_bound("quartic", 1e-8, n=9, k=4) == pytest.approx(4e-8**0.25)
     assert theory.top_k_bound("quartic", 1e-8, n=9, k=1) == pytest.approx(0.01)
     assert theory.rate("quartic", n=9, k=4) == (pytest.approx(math.sqrt(2)), 0.25)
+    assert theory.cost_sensitive_bound("quartic", 0.1, members=5) == pytest.approx(0.3)
+    with pytest.raises(UnknownFactError, match="'published_cost_sensitive_bound' of the loss"):
+        theory.cost_sensitive_bound("quartic", 0.1, members=5, published=True)
 
 
 def test_a_psi_that_cancels_is_not_inverted() -> None:
@@ -195,6 +200,17 @@ def test_its_bounds_are_among_the_statements_that_verify_tests() -> None:
         ("cost-sensitive", "published"),
     }
     assert not [s for s in theory.statements.statements() if s.loss == "own_focal"]
+
+
+def test_a_sharper_bound_is_a_statement_of_its_own() -> None:
+    one = Bound.power("R", lambda n, m: 1.0, lambda n: 1.0)
+    register_loss(dataclasses.replace(get_loss("log"), name="my_log", cost_sensitive_bound=one))
+    forms = {
+        (s.form, s.bound)
+        for s in theory.statements.statements()
+        if s.loss == "my_log" and s.theorem == "cost-sensitive"
+    }
+    assert forms == {("published", "2 sqrt(R)"), ("sharper", "R")}
 
 
 # The registry

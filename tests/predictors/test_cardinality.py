@@ -216,6 +216,32 @@ def test_any_module_of_scores_and_costs_is_a_loss(learn: Problem, unseen: Proble
     assert curve.accuracy[0] < curve.accuracy[1]
 
 
+class Recording(Regress):
+    """A loss that records the largest cost of each set."""
+
+    most = torch.zeros(4)
+
+    def forward(self, scores: Tensor, costs: Tensor) -> Tensor:
+        if costs.shape[1] == len(Recording.most):
+            Recording.most = Recording.most.maximum(costs.amax(dim=0))
+        return super().forward(scores, costs)
+
+
+@pytest.mark.parametrize(("open_classes", "largest"), [(False, 4), (True, 6)])
+def test_costs_are_divided_by_the_largest_cost_that_can_occur(
+    learn: Problem, monkeypatch: pytest.MonkeyPatch, open_classes: bool, largest: int
+) -> None:
+    """The set of all six labels cannot miss, unless labels of unknown classes can occur."""
+    monkeypatch.setattr(Recording, "most", torch.zeros(4))
+    ranking = sl.Ranking.from_scores(learn.scores)
+    ranking.open_classes = open_classes
+    selector(loss=Recording(), max_epochs=1).fit(ranking, learn.y)
+    missed = ~FAMILY.hits(learn.scores, learn.y).all(axis=0)
+    assert missed[0]
+    expected = (missed + 0.1 * np.log([1, 2, 4, 6])) / (1 + 0.1 * np.log(largest))
+    assert Recording.most.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+
+
 def test_a_given_network_is_copied_and_not_changed(learn: Problem, unseen: Problem) -> None:
     network = nn.Sequential(
         nn.Linear(N_CLASSES + 1, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 4)

@@ -26,6 +26,7 @@ from shortlist.theory import (
     rademacher_linear,
     rate,
     realizable_bound,
+    selector_generalization_bound,
     surrogate_regret,
     top_k_bound,
     top_k_regret,
@@ -162,7 +163,30 @@ def test_cost_sensitive_bound_is_a_bound(loss, q) -> None:
         regret = max(0.0, surrogate_regret(loss, p, scores, costs=costs, q=q)) + ROUNDING
         bound = cost_sensitive_bound(loss, regret, members=members, q=q)
         assert cardinality_regret(p, costs, choice) <= bound
-        assert bound == min(1, gamma(loss, regret, members=members, q=q))
+        published = cost_sensitive_bound(loss, regret, members=members, q=q, published=True)
+        assert bound <= published == min(1, gamma(loss, regret, members=members, q=q))
+
+
+@few
+@given(st.floats(1e-12, 1e-3), st.integers(1, 30), st.floats(0.01, 0.99))
+def test_which_cost_sensitive_bounds_are_sharper_than_the_published_ones(t, members, q) -> None:
+    for loss in PAPER:
+        published = gamma(loss, t, members=members, q=q)
+        factor = {"gce": math.sqrt(max(q, 1 - q)), "squared_hinge": math.sqrt(0.5)}.get(loss, 1.0)
+        bound = cost_sensitive_bound(loss, t, members=members, q=q)
+        assert bound == pytest.approx(min(1, factor * published))
+
+
+def test_the_cost_sensitive_bound_of_gce_for_small_exponents() -> None:
+    bound = cost_sensitive_bound("gce", 1e-4, members=8, q=0.4)
+    assert bound == pytest.approx(2 * math.sqrt(0.6 * 8**0.4 * 1e-4))
+
+
+@pytest.mark.parametrize("loss", ["nothing", "cost"])
+def test_cost_sensitive_bound_rejects_unknown_losses(loss) -> None:
+    for published in (False, True):
+        with pytest.raises(ValueError, match="loss must be one of"):
+            cost_sensitive_bound(loss, 0.1, members=3, published=published)
 
 
 # The top-k bound
@@ -486,6 +510,76 @@ def test_an_infinite_loss_bound_gives_a_trivial_bound() -> None:
 def test_generalization_bound_rejects_invalid_arguments(change) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
         example_bound(**change)
+
+
+@few
+@given(
+    st.integers(1, 10**9),
+    st.floats(0, 0.1),
+    st.floats(0, 10),
+    st.floats(0.001, 0.999),
+    st.floats(0, 0.1),
+    st.integers(1, 20),
+)
+def test_generalization_bound_of_a_selector_is_the_cost_sensitive_bound(m, r, b, delta, gap, n):
+    regret = 4 * r + 2 * b * math.sqrt(math.log(2 / delta) / (2 * m)) + gap
+    arguments = {"m": m, "rademacher": r, "loss_bound": b, "delta": delta, "gap": gap}
+    for loss in PAPER:
+        for published in (False, True):
+            expected = cost_sensitive_bound(loss, regret, members=n, q=0.4, published=published)
+            result = selector_generalization_bound(
+                loss, members=n, q=0.4, published=published, **arguments
+            )
+            assert result == pytest.approx(expected)
+
+
+def test_a_complete_set_of_selectors_has_a_bound_for_bounded_losses_only() -> None:
+    """The scores of a complete set are unbounded, and so are the values of most losses."""
+    for loss in PAPER:
+        bound = loss_bound(loss, n=4, cost_sensitive=True)
+        result = selector_generalization_bound(
+            loss, m=10**8, rademacher=0.0, loss_bound=bound, members=4
+        )
+        assert (result < 1) == (bound < math.inf) == (loss in ("mae", "gce", "margin"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"delta": 0.0}, {"m": 0}, {"rademacher": -1.0}, {"gap": -0.1}, {"members": 0}],
+)
+def test_generalization_bound_of_a_selector_rejects_invalid_arguments(change) -> None:
+    arguments = {"m": 100, "rademacher": 0.1, "loss_bound": 1.0, "members": 4}
+    with pytest.raises(ValueError, match=next(iter(change))):
+        selector_generalization_bound("log", **(arguments | change))
+
+
+@pytest.mark.parametrize("loss", losses_with("largest_value", "lipschitz"))
+@few
+@given(st.integers(2, 6), st.floats(0.0, 4.0), st.floats(0.05, 0.95), st.floats(0.2, 3), st.data())
+def test_cost_sensitive_values_and_gradients_are_within_their_bounds(
+    loss, n, largest, q, rho, data
+) -> None:
+    each = st.one_of(st.floats(-largest, largest), st.sampled_from([-largest, largest]))
+    cost = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0]))
+    scores, costs = (
+        torch.tensor([data.draw(st.lists(x, min_size=n, max_size=n))], dtype=torch.float64)
+        for x in (each, cost)
+    )
+    module = from_name(loss, q=q, rho=rho, cost_sensitive=True)
+    value = module(scores.requires_grad_(), costs)
+    (slope,) = torch.autograd.grad(value, scores)
+    at_most = {"n": n, "largest": largest, "q": q, "rho": rho, "cost_sensitive": True}
+    assert value.item() <= loss_bound(loss, **at_most) * (1 + 1e-12)
+    assert slope.norm().item() <= lipschitz(loss, **at_most) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("loss", losses_with("lipschitz"))
+def test_rademacher_complexity_of_a_cost_sensitive_loss(loss) -> None:
+    one, many = (
+        rademacher_linear(loss, m=100, n=5, norm=1.0, radius=1.0, cost_sensitive=c)
+        for c in (False, True)
+    )
+    assert many == pytest.approx(5 * one)
 
 
 @pytest.mark.parametrize("loss", losses_with("lipschitz"))

@@ -85,6 +85,37 @@ def test_gap_of_all_functions_is_zero(loss) -> None:
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum"))
+def test_gap_of_the_input_zero_is_zero(loss) -> None:
+    """All linear predictors have the scores zero there, and therefore the same error."""
+    data = FiniteDistribution.of([[0.0]], [[0.7, 0.3]])
+    result = minimizability_gap(loss, data, starts=2)
+    at_zero = surrogate_error(loss, [0.7, 0.3], [0.0, 0.0])
+    assert result.gap == pytest.approx(0, abs=1e-12)
+    assert result.least == result.conditional == pytest.approx(at_zero)
+    assert result.approximation == pytest.approx(at_zero - surrogate_infimum(loss, [0.7, 0.3]))
+    assert result.approximation > 0.05
+
+
+def test_approximation_error_of_log_at_the_input_zero_is_the_difference_of_entropies() -> None:
+    result = minimizability_gap("log", FiniteDistribution.of([[0.0]], [[0.7, 0.3]]))
+    entropy = -0.7 * math.log(0.7) - 0.3 * math.log(0.3)
+    assert result.gap == 0
+    assert result.approximation == pytest.approx(math.log(2) - entropy)
+
+
+@pytest.mark.parametrize("loss", ["log", "exp", "constrained_exp", "squared_hinge"])
+def test_gap_with_the_input_zero_counts_the_other_inputs_only(loss) -> None:
+    """The scores at zero do not depend on the weights, so that they contribute no gap."""
+    x, p = [[1.0], [-1.0]], [[0.9, 0.1], [0.8, 0.2]]
+    two = minimizability_gap(loss, FiniteDistribution.of(x, p), starts=1)
+    with_zero = FiniteDistribution.of([*x, [0.0]], [*p, [0.6, 0.4]], [0.25, 0.25, 0.5])
+    three = minimizability_gap(loss, with_zero, starts=1)
+    assert two.gap > 0.1
+    assert three.gap == pytest.approx(two.gap / 2, abs=1e-9)
+    assert three.approximation > three.gap + 1e-3
+
+
+@pytest.mark.parametrize("loss", losses_with("infimum"))
 def test_gap_of_one_input_is_zero(loss) -> None:
     data = FiniteDistribution.of([[1.0]], [[0.2, 0.45, 0.35]])
     gap = minimizability_gap(loss, data, starts=12).gap
@@ -107,15 +138,24 @@ def test_separable_data_have_almost_no_gap_and_no_error(loss) -> None:
     assert data.top_k_error(result.weights, 1) == 0
 
 
-def test_gap_of_equal_inputs_is_that_of_the_best_constant() -> None:
+@pytest.mark.parametrize("hypotheses", ["linear", "all"])
+def test_equal_inputs_are_one_input_with_the_mean_probabilities(hypotheses) -> None:
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
-    data = FiniteDistribution.of([[1.0], [1.0]], p, [0.25, 0.75])
     mixed = 0.25 * p[0] + 0.75 * p[1]
-    for loss in ("log", "exp", "constrained_exp", "squared_hinge"):
-        expected = surrogate_infimum(loss, mixed) - sum(
-            w * surrogate_infimum(loss, row) for w, row in zip((0.25, 0.75), p, strict=True)
-        )
-        assert minimizability_gap(loss, data, starts=1).gap == pytest.approx(expected, abs=1e-8)
+    for x in ([[1.0], [1.0]], [[0.0], [-0.0]]):
+        data = FiniteDistribution.of(x, p, [0.25, 0.75])
+        one = FiniteDistribution.of(x[:1], [mixed])
+        for loss in ("log", "exp", "constrained_exp", "squared_hinge"):
+            result = minimizability_gap(loss, data, hypotheses=hypotheses, starts=1)
+            expected = minimizability_gap(loss, one, hypotheses=hypotheses, starts=1)
+            assert result.gap == pytest.approx(0, abs=1e-8)
+            assert result.conditional == pytest.approx(expected.conditional)
+            assert result.approximation == pytest.approx(expected.approximation, abs=1e-8)
+
+
+def test_inputs_of_probability_zero_do_not_matter() -> None:
+    data = FiniteDistribution.of([[1.0], [2.0]], [[0.9, 0.1], [0.2, 0.8]], [1.0, 0.0])
+    assert minimizability_gap("log", data).gap == pytest.approx(0, abs=1e-8)
 
 
 def test_top_k_error_of_a_linear_predictor_is_the_mean_over_inputs() -> None:
@@ -182,6 +222,25 @@ def test_minimizers_of_convex_losses_have_an_error_on_the_top_two_example(loss, 
     assert error.item() == pytest.approx(result.least)
     bound = top_k_bound(loss, result.gap, n=3, k=2)  # The top-2 regret that the gap allows.
     assert e / 2 <= bound
+
+
+@pytest.mark.parametrize("q", [0.3, 0.5, 0.7])
+def test_the_gap_of_gce_allows_the_top_two_error(q) -> None:
+    data, _ = top_two_example(0.1)
+    result = minimizability_gap("gce", data, q=q)
+    assert result.gap > 1e-4
+    assert data.top_k_error(result.weights, 2) == pytest.approx(0.05)
+    assert top_k_bound("gce", result.gap, n=3, k=2, q=q) >= 0.05
+
+
+@pytest.mark.parametrize("e", [0.05, 0.1, 0.2])
+def test_mae_has_a_top_two_error_without_a_gap(e) -> None:
+    """No bound explains this error by the gap, because mae is not consistent for k = 2."""
+    data, _ = top_two_example(e)
+    result = minimizability_gap("mae", data, starts=12)
+    assert result.gap == pytest.approx(0, abs=1e-6)
+    assert data.top_k_error(result.weights, 2) == pytest.approx(e / 2)
+    assert top_k_bound("mae", 0.0, n=3, k=2) == math.inf
 
 
 @pytest.mark.parametrize("loss", losses_with("infimum", family="comp_sum"))

@@ -55,8 +55,13 @@ VERDICTS: dict[tuple[str, str], str] = {
     },
     **{
         ("cost-sensitive, published", loss): "holds, loose"
-        for loss in ("gce, q = 0.3", "gce, q = 0.7", "squared_hinge")
+        for loss in ("gce, q = 0.3", "gce, q = 0.5", "gce, q = 0.7", "squared_hinge")
     },
+    **{
+        ("cost-sensitive, sharper", loss): "holds, tight"
+        for loss in ("gce, q = 0.3", "gce, q = 0.5", "squared_hinge")
+    },
+    ("cost-sensitive, sharper", "gce, q = 0.7"): "holds, loose",
     ("regret of the top-k loss", "-"): "holds, tight",
     ("regret of the cardinality-aware loss", "-"): "holds, tight",
     ("Bayes selector, stochastic", "-"): "holds, tight",
@@ -64,10 +69,15 @@ VERDICTS: dict[tuple[str, str], str] = {
     ("infimum of a surrogate", "all losses"): "holds",
     ("conformal rank, as published", "ceil(alpha (m+1))"): "fails",
     ("conformal rank, corrected", "floor(alpha (m+1))"): "holds, tight",
-    ("inequality in a proof, as used", "gce"): "fails",
-    ("inequality in a proof, corrected", "gce"): "holds",
+    ("pooling reduces the error", "all losses"): "holds, tight",
+    ("power mean, a + b <= 1", "gce"): "holds",
+    ("power mean, as used in a proof", "gce"): "fails",
+    ("power mean, corrected", "gce"): "holds, tight",
+    ("two-point inequality", "gce, q <= 1/2"): "holds, tight",
+    ("published bound, proof", "gce, q <= 1/2"): "holds, loose",
+    ("minimizability gap", "log"): "holds",
     ("realizable consistency, k = 1", "log"): "holds, tight",
-    ("realizable consistency, k = 2", "log"): "fails",
+    ("no realizable consistency, k = 2", "log"): "holds, tight",
     ("Denis and Hebiri equal top-k, sizes", "-"): "holds, tight",
     ("Denis and Hebiri equal top-k, mean", "-"): "fails",
 }
@@ -128,6 +138,7 @@ def test_ratios_equal_known_constants(report) -> None:
         ("cost-sensitive, published", "squared_hinge"): math.sqrt(0.5),
         ("cost-sensitive, published", "gce, q = 0.3"): math.sqrt(1 - 0.3),
         ("cost-sensitive, published", "gce, q = 0.7"): math.sqrt(1 - 0.7),
+        ("cost-sensitive, sharper", "gce, q = 0.7"): math.sqrt((1 - 0.7) / 0.7),
         ("conformal rank, as published", "ceil(alpha (m+1))"): 0.99 / 0.5,
     }
     for (statement, loss), expected in ratios.items():
@@ -253,7 +264,11 @@ def test_the_required_regret_is_the_inverse_of_the_bound(name) -> None:
             regret = float(statement.log_required_regret(log_d, *sizes).exp())
             if statement.theorem == "cost-sensitive":
                 bound = cost_sensitive_bound(
-                    statement.loss, regret, members=n, q=statement.parameter
+                    statement.loss,
+                    regret,
+                    members=n,
+                    q=statement.parameter,
+                    published=statement.form == "published",
                 )
             else:
                 published = statement.form != "corrected"
@@ -422,6 +437,7 @@ def test_the_command_prints_the_report(monkeypatch, report) -> None:
     assert result.exit_code == 0
     assert arguments == {"depth": 2, "seed": 5}
     assert result.output.startswith(str(report))
+    assert "docs/theory.md has their definitions and proofs" in result.output
     assert result.output.rstrip().endswith(" s")
 
 

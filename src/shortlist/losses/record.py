@@ -279,8 +279,11 @@ class SurrogateLoss:
     largest_value, lipschitz : callable, optional
         Upper bound of the loss for a label, and its Lipschitz constant in the Euclidean norm.
         Both are functions of n and of the largest absolute score, which may be infinite.
+    published_cost_sensitive_bound : Bound, optional
+        The published bound on the cardinality-aware regret, the paper's gamma.
     cost_sensitive_bound : Bound, optional
-        Bound on the cardinality-aware regret.
+        The smallest known bound on the cardinality-aware regret: the published one, or a sharper
+        one.
     published_top_k_bound : Bound, optional
         The published bound on the top-k regret, divided by k. Its text includes the factor k.
     top_k_bound : Bound, optional
@@ -311,6 +314,7 @@ the record: SurrogateLoss(name='focal', psi=...)
     psi_inverse: Psi = _UNKNOWN
     largest_value: Callable[[int, float], float] = _UNKNOWN
     lipschitz: Callable[[int, float], float] = _UNKNOWN
+    published_cost_sensitive_bound: Bound = _UNKNOWN_BOUND
     cost_sensitive_bound: Bound = _UNKNOWN_BOUND
     published_top_k_bound: Bound = _UNKNOWN_BOUND
     top_k_bound: Bound = _UNKNOWN_BOUND

@@ -173,7 +173,7 @@ def get_loss(name: str, *, q: float = 0.7, rho: float = 1.0) -> SurrogateLoss:
     >>> record.family, record.label, record.bounded_gradient
     ('comp_sum', 'gce, q = 0.5', True)
     >>> record.cost_sensitive_bound.text
-    '2 sqrt(|K|^q R)'
+    '2 sqrt((1-q) |K|^q R)'
     """
     entry = loss_entry(name)
     return entry.record(q if entry.family == "comp_sum" else rho)

@@ -32,6 +32,7 @@ from shortlist.theory.generalization import (
     lipschitz,
     loss_bound,
     rademacher_linear,
+    selector_generalization_bound,
 )
 from shortlist.theory.hypotheses import hypothesis_definitions
 from shortlist.theory.regret import (
@@ -78,6 +79,7 @@ __all__ = [
     "rademacher_linear",
     "rate",
     "realizable_bound",
+    "selector_generalization_bound",
     "surrogate_error",
     "surrogate_infimum",
     "surrogate_regret",

@@ -105,7 +105,7 @@ def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> floa
     Parameters
     ----------
     loss : str
-        Name of a loss whose record has a cost-sensitive bound.
+        Name of a loss whose record has a published cost-sensitive bound.
     regret : float
         Surrogate regret t, the argument of gamma.
     members : int, default=2
@@ -130,27 +130,42 @@ def gamma(loss: str, regret: float, *, members: int = 2, q: float = 0.7) -> floa
     """
     record = get_loss(loss, q=q)
     t = check_non_negative(regret, "regret")
-    return record.cost_sensitive_bound.value(t, check_count(members, "members"), 1)
+    return record.published_cost_sensitive_bound.value(t, check_count(members, "members"), 1)
 
 
-def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0.7) -> float:
-    """Bound the cardinality-aware regret by a surrogate regret (cost-sensitive theorems).
+def cost_sensitive_bound(
+    loss: str, regret: float, *, members: int, q: float = 0.7, published: bool = False
+) -> float:
+    """Bound the cardinality-aware regret by a surrogate regret R (cost-sensitive theorems).
 
-    The bound is `gamma(regret)`, as published, for both families of losses. It requires costs in
-    [0, 1]: divide them by `1 + cost_weight * cost(largest size)`. `shortlist theory` finds no
-    violation. The bounds of log, exp, mae, constrained_exp, hinge and margin are tight. For
-    squared_hinge, the smaller bound `sqrt(2 t)` held in every case tested.
+    ===================== ======================= ================================
+    loss                  published, gamma(R)     smallest known
+    ===================== ======================= ================================
+    log, exp              2 sqrt(R)               2 sqrt(R)
+    gce, q <= 1/2         2 sqrt(`|K|`^q R)       2 sqrt((1 - q) `|K|`^q R)
+    gce, q > 1/2          2 sqrt(`|K|`^q R)       2 sqrt(q `|K|`^q R)
+    mae                   `|K|` R                 `|K|` R
+    constrained_exp       2 sqrt(R)               2 sqrt(R)
+    squared_hinge         2 sqrt(R)               sqrt(2 R)
+    hinge, margin         R                       R
+    ===================== ======================= ================================
+
+    All bounds hold, and the smallest known ones are tight, except for gce with q > 1/2. They
+    require costs in [0, 1], as those of `shortlist.costs.cost_matrix`. docs/theory.md has the
+    proofs.
 
     Parameters
     ----------
     loss : str
         Name of a loss whose record has a cost-sensitive bound.
     regret : float
-        Regret of the cost-sensitive surrogate.
+        Regret R of the cost-sensitive surrogate.
     members : int
         Number |K| of sets from which the selector chooses.
     q : float, default=0.7
         Exponent of the loss "gce".
+    published : bool, default=False
+        Whether to return the published bound, even where a smaller one is known.
 
     Returns
     -------
@@ -166,8 +181,16 @@ def cost_sensitive_bound(loss: str, regret: float, *, members: int, q: float = 0
     --------
     >>> cost_sensitive_bound("log", 0.0001, members=4)
     0.02
+    >>> round(cost_sensitive_bound("gce", 0.0001, members=4, q=0.5), 6)
+    0.02
+    >>> round(cost_sensitive_bound("gce", 0.0001, members=4, q=0.5, published=True), 6)
+    0.028284
     """
-    return min(1.0, gamma(loss, regret, members=members, q=q))
+    if published:
+        return min(1.0, gamma(loss, regret, members=members, q=q))
+    record = get_loss(loss, q=q)
+    r = check_non_negative(regret, "regret")
+    return min(1.0, record.cost_sensitive_bound.value(r, check_count(members, "members"), 1))
 
 
 def top_k_bound(

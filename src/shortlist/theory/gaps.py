@@ -1,7 +1,8 @@
 """Minimizability gaps, `M(H) = E*(H) - E_x[C*(H, x)]`.
 
-The gap is the smallest expected error of a hypothesis set minus the expectation of the smallest
-conditional errors. It is zero for the set of all functions, and at most the approximation error.
+The gap is the smallest expected error of a hypothesis set minus the expectation of its smallest
+conditional errors, where a different hypothesis may be the best at each input. It is zero for the
+set of all functions, and at most the approximation error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from shortlist._utils.validation import check_choice
 from shortlist.losses import from_name
 from shortlist.theory.regret import distribution, top_k, top_k_error
-from shortlist.theory.surrogates import surrogate_infimum
+from shortlist.theory.surrogates import surrogate_error, surrogate_infimum
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,18 @@ class Gap:
     Parameters
     ----------
     least : float
-        Smallest expected error of the hypothesis set.
+        Smallest expected error of the hypothesis set, `E*(H)`.
     conditional : float
-        Expectation of the smallest conditional errors.
+        Expectation of the smallest conditional errors of the hypothesis set, `E_x[C*(H, x)]`.
+    unrestricted : float
+        Expectation of the smallest conditional errors of all functions.
     weights : ndarray of shape (features, n), optional
         Weights of the best linear predictor.
     """
 
     least: float
     conditional: float
+    unrestricted: float
     weights: NDArray[np.float64] | None
 
     @property
@@ -130,10 +134,10 @@ class Gap:
     def approximation(self) -> float:
         """The approximation error: the smallest expected error minus that of all functions.
 
-        It equals the gap, because a complete hypothesis set has the same conditional infima as
-        the set of all functions.
+        It equals the gap if the hypothesis set is complete at every input: linear predictors are
+        complete at all inputs but zero.
         """
-        return self.gap
+        return self.least - self.unrestricted
 
 
 def minimizability_gap(
@@ -148,6 +152,8 @@ def minimizability_gap(
 ) -> Gap:
     """Compute the minimizability gap of a surrogate loss for a finite distribution, numerically.
 
+    Equal inputs are one input, whose label probabilities are the weighted mean.
+
     Parameters
     ----------
     loss : str
@@ -156,7 +162,8 @@ def minimizability_gap(
         The distribution.
     hypotheses : {"linear", "all"}, default="linear"
         Hypothesis set. "linear" has the scores `x @ W`; for an intercept, add a constant feature
-        to x. "all" is the set of all functions, whose gap is zero.
+        to x. Its scores take all values, except that they are zero where x is zero. "all" is the
+        set of all functions, whose gap is zero.
     q : float, default=0.7
         Exponent of the loss "gce".
     rho : float, default=1.0
@@ -170,7 +177,7 @@ def minimizability_gap(
     Returns
     -------
     Gap
-        The gap, and the two errors whose difference it is.
+        The gap, the two errors whose difference it is, and the approximation error.
 
     Raises
     ------
@@ -185,12 +192,22 @@ def minimizability_gap(
     >>> data = FiniteDistribution.of([[1.0], [-1.0]], [[0.9, 0.1], [0.9, 0.1]])
     >>> round(minimizability_gap("log", data).gap, 4)
     0.3681
+
+    At the input zero, all linear predictors have the same error, so that the gap is zero:
+
+    >>> at_zero = minimizability_gap("log", FiniteDistribution.of([[0.0]], [[0.7, 0.3]]))
+    >>> at_zero.gap, round(at_zero.approximation, 4)
+    (0.0, 0.0823)
     """
     check_choice(hypotheses, "hypotheses", ("linear", "all"))
-    infima = [surrogate_infimum(loss, p, q=q) for p in data.p]
-    conditional = float(data.weights @ infima)
+    data = _merge_equal_inputs(data)
+    infima = np.array([surrogate_infimum(loss, p, q=q) for p in data.p])
+    unrestricted = float(data.weights @ infima)
     if hypotheses == "all":
-        return Gap(conditional, conditional, None)
+        return Gap(unrestricted, unrestricted, unrestricted, None)
+    for i in np.flatnonzero(~data.x.any(axis=1)):
+        infima[i] = surrogate_error(loss, data.p[i], np.zeros(data.p.shape[1]), q=q, rho=rho)
+    conditional = float(data.weights @ infima)
     module = from_name(loss, q=q, rho=rho, cost_sensitive=False, reduction="none")
     x, p, input_weights = (torch.from_numpy(a) for a in (data.x, data.p, data.weights))
     n = p.shape[1]
@@ -210,7 +227,18 @@ def minimizability_gap(
         value = float(error(weights))
         if value < least:
             best, least = weights, value
-    return Gap(least, conditional, best.numpy())
+    return Gap(least, conditional, unrestricted, best.numpy())
+
+
+def _merge_equal_inputs(data: FiniteDistribution) -> FiniteDistribution:
+    """Return the same distribution with distinct inputs, all of positive probability."""
+    possible = data.weights > 0
+    # Adding zero turns -0.0 into 0.0.
+    x, row = np.unique(data.x[possible] + 0.0, axis=0, return_inverse=True)
+    joint = np.zeros((len(x), data.p.shape[1]))
+    np.add.at(joint, row.ravel(), data.weights[possible, None] * data.p[possible])
+    weights = joint.sum(axis=1)
+    return FiniteDistribution(x, joint / weights[:, None], weights)
 
 
 def _minimize(error: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
@@ -237,8 +265,7 @@ def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.floa
     with probability e, and 0 otherwise. The weights (1, 0, -1) rank the labels 0, 1, 2 at x = 1
     and 2, 1, 0 at x = -1. Their first two labels always include the true label, so that the data
     are top-2-realizable. A comp-sum loss, however, ranks label 1 first at x = -1 by a negative
-    weight, and therefore last at x = 1. Its minimizer has the top-2 error e / 2. The
-    minimizability gap accounts for the difference.
+    weight, and therefore last at x = 1. Its minimizer has the top-2 error e / 2.
 
     Parameters
     ----------
@@ -254,8 +281,13 @@ def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.floa
 
     Notes
     -----
-    The paper cites Yang and Koyejo (2020, Proposition 5.1) for such an example. This one is not
+    The example agrees with the paper, which states that comp-sum losses are not realizable
+    consistent for k >= 2, and cites Yang and Koyejo (2020, Proposition 5.1). This example is not
     from the literature.
+
+    For log, exp and gce, the minimizability gap is positive, and the top-k bound at the gap allows
+    the error. For mae, the gap is zero, although the error is e / 2 as well: mae is not consistent
+    for k = 2, so that it has no top-k bound.
 
     Examples
     --------
@@ -265,6 +297,9 @@ def top_two_example(e: float = 0.1) -> tuple[FiniteDistribution, NDArray[np.floa
     >>> best = minimizability_gap("log", data)
     >>> round(data.top_k_error(best.weights, k=2), 6), best.gap > 0.01
     (0.05, True)
+    >>> best = minimizability_gap("mae", data)
+    >>> round(data.top_k_error(best.weights, k=2), 6), round(abs(best.gap), 3)
+    (0.05, 0.0)
     """
     data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0, 0.0], [1 - e, e, 0.0]])
     return data, np.array([[1.0, 0.0, -1.0]])

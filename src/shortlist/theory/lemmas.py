@@ -1,4 +1,4 @@
-"""Statements that are tested case by case: lemmas, the conformal rank, an inequality, examples.
+"""Statements that are tested case by case: lemmas, the conformal rank, proof steps, examples.
 
 A new lemma is a `Lemma` in the list that `lemmas` returns.
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 from shortlist.losses import get_loss, loss_names
 from shortlist.theory.bayes import bayes_choice, deterministic_choice
-from shortlist.theory.exact import Interval
 from shortlist.theory.gaps import FiniteDistribution, minimizability_gap
+from shortlist.theory.proof_steps import pooling, power_mean, published_gce, two_point
 from shortlist.theory.regret import cardinality_regret, top_k_regret
 from shortlist.theory.surrogates import surrogate_error, surrogate_infimum
 
@@ -48,10 +48,15 @@ def lemmas() -> list[Lemma]:
         Lemma("infimum of a surrogate", "all losses", "lower bound", _infima),
         Lemma("conformal rank, as published", "ceil(alpha (m+1))", COVERAGE, _ceiling),
         Lemma("conformal rank, corrected", "floor(alpha (m+1))", COVERAGE, _floor),
-        Lemma("inequality in a proof, as used", "gce", "q/4 (a-b)^2", _proof(4)),
-        Lemma("inequality in a proof, corrected", "gce", "q/8 (a-b)^2", _proof(8)),
-        Lemma("realizable consistency, k = 1", "log", "error 0", _realizable(1)),
-        Lemma("realizable consistency, k = 2", "log", "error 0", _realizable(2)),
+        Lemma("pooling reduces the error", "all losses", "error(p~) >= C*(p~)", pooling),
+        Lemma("power mean, a + b <= 1", "gce", "q/4 (a-b)^2", power_mean(lambda q: q / 4, 1)),
+        Lemma("power mean, as used in a proof", "gce", "q/4 (a-b)^2", power_mean(lambda q: q / 4)),
+        Lemma("power mean, corrected", "gce", "min(1, q/(1-q))/8 (a-b)^2", power_mean(_eighth)),
+        Lemma("two-point inequality", "gce, q <= 1/2", "S^2 + (s-1) d^2", two_point),
+        Lemma("published bound, proof", "gce, q <= 1/2", "psi(D/k) <= 2/3 Q", published_gce),
+        Lemma("minimizability gap", "log", "0 <= M <= approximation", _gap),
+        Lemma("realizable consistency, k = 1", "log", "error 0", _separable),
+        Lemma("no realizable consistency, k = 2", "log", "error > 0", _top_two),
         Lemma("Denis and Hebiri equal top-k, sizes", "-", "equality", _denis_hebiri(mean=False)),
         Lemma("Denis and Hebiri equal top-k, mean", "-", "equality", _denis_hebiri(mean=True)),
     ]
@@ -157,47 +162,36 @@ _ceiling = _ranks(math.ceil)
 _floor = _ranks(math.floor)
 
 
-def _proof(share: int) -> Callable[..., Iterator[tuple[float, str]]]:
-    """Test `((a^s + b^s) / 2)^(1/s) - (a + b) / 2 >= q / share (a - b)^2` on [0, 1], exactly.
-
-    Here `s = 1 / (1 - q)`. In the proof for the cost-sensitive gce, the paper states the inequality
-    with q / 4 for a + b <= 1, and applies it for a + b <= 2.
-    """
-
-    def cases(rng: Random, count: int) -> Iterator[tuple[float, str]]:
-        for q in (Fraction(1, 10), Fraction(2, 5), Fraction(1, 2), Fraction(7, 10)):
-            s = 1 / (1 - q)
-            for i, j in itertools.combinations(range(11), 2):
-                a, b = Fraction(j, 10), Fraction(i, 10)
-                powers = Interval.of(a).power(s) + Interval.of(b).power(s)
-                left = (powers * Fraction(1, 2)).power(1 - q) - (a + b) / 2
-                right = q / share * (a - b) ** 2
-                holds = left.low >= right
-                ratio = min(float(right / left.low), 1.0) if holds else float(right / left.high)
-                yield ratio, f"q = {float(q):g}, a = {float(a):g}, b = {float(b):g}"
-
-    return cases
+def _eighth(q: Fraction) -> Fraction:
+    """Return the constant of the corrected inequality between a power mean and the mean."""
+    return min(Fraction(1), q / (1 - q)) / 8
 
 
-def _realizable(k: int) -> Callable[..., Iterator[tuple[float, str]]]:
-    """Test whether the best logistic model errs on data that are separable for top-k."""
+def _gap(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+    """Test `0 <= M <= approximation error` for linear predictors and few inputs, some at zero."""
+    for _ in range(min(count, 20)):
+        x = rng.normal(size=(4, 1)) * (rng.random((4, 1)) < 0.7)
+        p = rng.dirichlet(np.ones(3), size=4)
+        result = minimizability_gap("log", FiniteDistribution.of(x, p), starts=1)
+        ratio = (result.gap - 1e-9) / max(result.approximation, 1e-300)
+        description = f"x = {x.ravel()}, p = {p}: gap {result.gap:g}"
+        yield ratio if result.gap >= -1e-9 else math.inf, description
 
-    def separable(rng: Random, count: int) -> Iterator[tuple[float, str]]:
-        data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0], [1.0, 0.0]])
-        best = minimizability_gap("log", data, starts=1)
-        assert best.weights is not None
-        error = data.top_k_error(best.weights, 1)
-        yield (math.inf if error > 0 else 1.0), f"error {error:g}"
 
-    def top_two(rng: Random, count: int) -> Iterator[tuple[float, str]]:
-        for e, c in ((Fraction(1, 20), 4), (Fraction(1, 10), 3)):
-            description = (
-                f"e = {float(e):g} in top_two_example: the weights ({c}, {-c}, 0) log 2 have the "
-                f"top-2 error {float(e / 2):g} and a smaller loss than all weights without error"
-            )
-            yield (math.inf if error_has_smaller_loss(e, c) else 1.0), description
+def _separable(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+    """Test that the best logistic model has no error on separable data."""
+    data = FiniteDistribution.of([[-1.0], [1.0]], [[0.0, 1.0], [1.0, 0.0]])
+    best = minimizability_gap("log", data, starts=1)
+    assert best.weights is not None
+    error = data.top_k_error(best.weights, 1)
+    yield (math.inf if error > 0 else 1.0), f"error {error:g}"
 
-    return separable if k == 1 else top_two
+
+def _top_two(rng: Random, count: int) -> Iterator[tuple[float, str]]:
+    """Test that weights with a top-2 error have a smaller loss than all weights without one."""
+    for e, c in ((Fraction(1, 20), 4), (Fraction(1, 10), 3)):
+        description = f"e = {float(e):g} in top_two_example, weights ({c}, {-c}, 0) log 2"
+        yield (1.0 if error_has_smaller_loss(e, c) else math.inf), description
 
 
 def error_has_smaller_loss(e: Fraction, c: int) -> bool:

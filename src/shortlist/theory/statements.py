@@ -22,7 +22,7 @@ RequiredRegret = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 EXPONENTS = (0.3, 0.5, 0.51, 0.55, 0.6, 0.7, 0.9)
 """Values of q at which the top-k statements are tested."""
-COST_EXPONENTS = (0.3, 0.7)
+COST_EXPONENTS = (0.3, 0.5, 0.7)
 """Values of q at which the cost-sensitive statements are tested."""
 
 
@@ -30,9 +30,9 @@ COST_EXPONENTS = (0.3, 0.7)
 class Statement:
     """A bound to be tested.
 
-    `theorem` is "top-k" or "cost-sensitive". `form` is "published", "published, k = 1" or
-    "corrected". `bound` is the formula of the bound. `parameter` is the value of the parameter of
-    the loss.
+    `theorem` is "top-k" or "cost-sensitive". `form` is "published", "published, k = 1",
+    "corrected" or "sharper". `bound` is the formula of the bound. `parameter` is the value of the
+    parameter of the loss.
     """
 
     theorem: str
@@ -90,11 +90,14 @@ def _corrected_statements(record: SurrogateLoss, value: float) -> Iterator[State
 
 
 def _cost_statements(record: SurrogateLoss, value: float) -> Iterator[Statement]:
-    """Yield the cost-sensitive bound of a loss."""
-    if not record.knows("cost_sensitive_bound", "pooled_regret"):
-        return
-    bound = record.cost_sensitive_bound
-    yield Statement("cost-sensitive", "published", record, bound.text, _inverse(bound), value)
+    """Yield the published cost-sensitive bound of a loss, and a sharper one if there is one."""
+    published, smallest = record.published_cost_sensitive_bound, record.cost_sensitive_bound
+    if record.knows("published_cost_sensitive_bound", "pooled_regret"):
+        inverse = _inverse(published)
+        yield Statement("cost-sensitive", "published", record, published.text, inverse, value)
+    if record.knows("cost_sensitive_bound", "pooled_regret") and smallest is not published:
+        inverse = _inverse(smallest)
+        yield Statement("cost-sensitive", "sharper", record, smallest.text, inverse, value)
 
 
 def _inverse(bound: Bound) -> RequiredRegret:

@@ -27,6 +27,9 @@ def _pooled_regret(costs: PooledCosts) -> Tensor:
     return n.log() + mean + torch.where(small, costs.log_squares - (2 * n).log(), gap)
 
 
+_COST_BOUND = Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5)
+
+
 CONSTRAINED_EXP = SurrogateLoss(
     name="constrained_exp",
     family="constrained",
@@ -37,7 +40,8 @@ CONSTRAINED_EXP = SurrogateLoss(
     # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * exp_or_inf(2 * largest * (n - 1) / n),
     lipschitz=lambda n, largest: math.sqrt(n - 1) * exp_or_inf(2 * largest * (n - 1) / n),
-    cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
+    published_cost_sensitive_bound=_COST_BOUND,
+    cost_sensitive_bound=_COST_BOUND,
     published_top_k_bound=Bound.power("2 k sqrt(R)", lambda n, m: 2.0, lambda n: 0.5, holds=False),
     top_k_bound=Bound.power(
         "(c m R)^(n/(2n+1))",

@@ -42,6 +42,7 @@ def _rate(n: int) -> tuple[float, float]:
 
 
 _inverse = inverse_psi(_psi, lambda regret, n: math.sqrt(regret * (2 - regret)))
+_COST_BOUND = Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5)
 
 EXP = SurrogateLoss(
     name="exp",
@@ -55,7 +56,8 @@ EXP = SurrogateLoss(
     psi_inverse=_inverse,
     largest_value=lambda n, largest: exp_or_inf(math.log(n - 1) + 2 * largest),
     lipschitz=lambda n, largest: math.sqrt(2) * (1 + (n - 1) * exp_or_inf(2 * largest)),
-    cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
+    published_cost_sensitive_bound=_COST_BOUND,
+    cost_sensitive_bound=_COST_BOUND,
     published_top_k_bound=Bound.of_psi("k psi^-1(R)", _inverse, _log_psi, _rate),
     top_k_bound=Bound.of_psi("psi^-1(R)", _inverse, _log_psi, _rate),
     pooled_regret=_pooled_regret,

@@ -54,9 +54,10 @@ def gce(q: float) -> SurrogateLoss:
         psi_inverse=inverse,
         largest_value=lambda n, largest: 1 / q,
         lipschitz=lambda n, largest: math.sqrt(2),
-        cost_sensitive_bound=Bound.power(
+        published_cost_sensitive_bound=Bound.power(
             "2 sqrt(|K|^q R)", lambda n, m: 2 * n ** (q / 2), lambda n: 0.5
         ),
+        cost_sensitive_bound=_cost_sensitive_bound(q),
         published_top_k_bound=Bound.of_psi(
             "k psi^-1(R)",
             inverse,
@@ -68,6 +69,13 @@ def gce(q: float) -> SurrogateLoss:
         top_k_bound=_top_k_bound(q),
         pooled_regret=pooled_regret,
     )
+
+
+def _cost_sensitive_bound(q: float) -> Bound:
+    """Return a bound that is smaller than the published one. For q <= 1/2 it is tight."""
+    factor = math.sqrt(max(q, 1 - q))
+    text = "2 sqrt((1-q) |K|^q R)" if q <= 0.5 else "2 sqrt(q |K|^q R)"
+    return Bound.power(text, lambda n, m: 2 * factor * n ** (q / 2), lambda n: 0.5)
 
 
 def _top_k_bound(q: float) -> Bound:

@@ -6,6 +6,8 @@ import math
 
 from shortlist.losses.record import NO_BOUND, Bound, SurrogateLoss
 
+_COST_BOUND = Bound.power("R", lambda n, m: 1.0, lambda n: 1.0)
+
 HINGE = SurrogateLoss(
     name="hinge",
     family="constrained",
@@ -15,7 +17,8 @@ HINGE = SurrogateLoss(
     # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * (1 + 2 * largest * (n - 1) / n),
     lipschitz=lambda n, largest: math.sqrt(n - 1),
-    cost_sensitive_bound=Bound.power("R", lambda n, m: 1.0, lambda n: 1.0),
+    published_cost_sensitive_bound=_COST_BOUND,
+    cost_sensitive_bound=_COST_BOUND,
     published_top_k_bound=Bound.power("k R", lambda n, m: 1.0, lambda n: 1.0, holds=False),
     top_k_bound=NO_BOUND,
     pooled_regret=lambda costs: costs.n.log() + costs.log_increase_of_min(),

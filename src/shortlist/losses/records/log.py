@@ -43,6 +43,7 @@ def _rate(n: int) -> tuple[float, float]:
 
 
 _inverse = inverse_psi(_psi)
+_COST_BOUND = Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5)
 
 LOG = SurrogateLoss(
     name="log",
@@ -56,7 +57,8 @@ LOG = SurrogateLoss(
     largest_value=lambda n, largest: float(np.logaddexp(0.0, math.log(n - 1) + 2 * largest)),
     # The gradient of a comp-sum loss is f(S_y) (S - e_y), with a norm of at most sqrt(2) f(S_y).
     lipschitz=lambda n, largest: math.sqrt(2),
-    cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
+    published_cost_sensitive_bound=_COST_BOUND,
+    cost_sensitive_bound=_COST_BOUND,
     published_top_k_bound=Bound.of_psi("k psi^-1(R)", _inverse, _log_psi, _rate),
     top_k_bound=Bound.of_psi("psi^-1(R)", _inverse, _log_psi, _rate),
     pooled_regret=_pooled_regret,

@@ -21,6 +21,7 @@ def _pooled_regret(pooled: Pooled) -> Tensor:
 
 
 _inverse = inverse_psi(_psi, lambda regret, n: n * regret)
+_COST_BOUND = Bound.power("|K| R", lambda n, m: n, lambda n: 1.0)
 
 MAE = SurrogateLoss(
     name="mae",
@@ -32,7 +33,8 @@ MAE = SurrogateLoss(
     psi_inverse=_inverse,
     largest_value=lambda n, largest: 1.0,
     lipschitz=lambda n, largest: math.sqrt(2),
-    cost_sensitive_bound=Bound.power("|K| R", lambda n, m: n, lambda n: 1.0),
+    published_cost_sensitive_bound=_COST_BOUND,
+    cost_sensitive_bound=_COST_BOUND,
     published_top_k_bound=Bound.of_psi(
         "k n R",
         _inverse,

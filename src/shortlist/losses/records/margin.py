@@ -6,6 +6,8 @@ import math
 
 from shortlist.losses.record import NO_BOUND, Bound, SurrogateLoss
 
+_COST_BOUND = Bound.power("R", lambda n, m: 1.0, lambda n: 1.0)
+
 
 def margin(rho: float) -> SurrogateLoss:
     """Return the record of the rho-margin loss. Its infimum and its bounds do not depend on rho."""
@@ -18,7 +20,8 @@ def margin(rho: float) -> SurrogateLoss:
         infimum=lambda v: float(v.min()),
         largest_value=lambda n, largest: float(n - 1),
         lipschitz=lambda n, largest: math.sqrt(n - 1) / rho,
-        cost_sensitive_bound=Bound.power("R", lambda n, m: 1.0, lambda n: 1.0),
+        published_cost_sensitive_bound=_COST_BOUND,
+        cost_sensitive_bound=_COST_BOUND,
         published_top_k_bound=Bound.power("k R", lambda n, m: 1.0, lambda n: 1.0, holds=False),
         top_k_bound=NO_BOUND,
         # The loss is not convex, so that pooling does not apply. The label with the highest score

@@ -36,7 +36,8 @@ SQUARED_HINGE = SurrogateLoss(
     # A centered score is at most `2 * largest * (n - 1) / n`.
     largest_value=lambda n, largest: (n - 1) * (1 + 2 * largest * (n - 1) / n) ** 2,
     lipschitz=lambda n, largest: math.sqrt(n - 1) * 2 * (1 + 2 * largest * (n - 1) / n),
-    cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
+    published_cost_sensitive_bound=Bound.power("2 sqrt(R)", lambda n, m: 2.0, lambda n: 0.5),
+    cost_sensitive_bound=Bound.power("sqrt(2 R)", lambda n, m: math.sqrt(2), lambda n: 0.5),
     published_top_k_bound=Bound.power("2 k sqrt(R)", lambda n, m: 2.0, lambda n: 0.5, holds=False),
     top_k_bound=Bound.power(
         "(c m R)^(1/4)",

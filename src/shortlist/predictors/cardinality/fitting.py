@@ -17,7 +17,7 @@ from shortlist._utils.ordering import top_label
 from shortlist._utils.out_of_core import Matrix, to_device
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_count, check_non_negative
-from shortlist.costs import Cost, cost_matrix, cost_table
+from shortlist.costs import Cost, cost_matrix, cost_table, largest_costs
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
@@ -121,8 +121,10 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         # A network is not needed if there is only one set, or if the largest set costs nothing.
         if len(family) > 1 and (any(weights) or not family.nested):
             costs, hits = costs_and_hits(family, ranking, index, table, dtype)
+            n_labels = None if ranking.open_classes else ranking.n_classes
+            largest = largest_costs(table, n_labels)
             problem = _Problem(
-                x, hits.to(x.device), costs.to(x.device), float(table[-1]), weights, loss, settings
+                x, hits.to(x.device), costs.to(x.device), largest, weights, loss, settings
             )
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
@@ -168,7 +170,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         weight_tensor = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
 
         def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
-            matrix = cost_matrix(hits, costs, weight_tensor, problem.largest_cost)
+            matrix = cost_matrix(hits, costs, weight_tensor, *problem.largest_costs)
             return _mean_loss(problem.loss, outputs, matrix)
 
         return train(
@@ -181,7 +183,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
             use_cuda_graph=self.network is None and isinstance(self.loss, str),
             checkpoint=checkpoint,
             # Weights are written as a list because the repr of a tensor is rounded.
-            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_cost}",
+            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_costs}",
             progress=self.progress,
             name=name if isinstance(name, str) else f"{len(name)} selectors",
         )
@@ -276,7 +278,7 @@ class _Problem:
     x: Matrix
     hits: Tensor
     costs: Tensor
-    largest_cost: float
+    largest_costs: tuple[float, float]
     weights: list[float]
     loss: nn.Module
     settings: TrainingSettings

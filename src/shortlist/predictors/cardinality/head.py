@@ -9,7 +9,7 @@ from shortlist._utils.arrays import ArrayLike, infer_array_type
 from shortlist._utils.labels import Classes
 from shortlist._utils.ordering import top_label
 from shortlist._utils.validation import check_count, check_non_negative
-from shortlist.costs import Cost, cost_matrix, cost_table
+from shortlist.costs import Cost, cost_matrix, cost_table, largest_costs
 from shortlist.families import Family, TopK
 from shortlist.guarantee import Guarantee
 from shortlist.learning.networks import perceptron, zero_last_layer
@@ -93,7 +93,7 @@ class Selector(nn.Module):
         example = self._validate_scores(torch.zeros(1, n_classes))
         self.family.check(example)
         table = cost_table(cost, self.family.possible_sizes(example))
-        self.largest_cost = float(table[-1])
+        self.largest_costs = largest_costs(table, n_classes)
         self.register_buffer("size_costs", table.to(torch.float32), persistent=False)
         n_sets = self.family.sizes_of(example).shape[1]  # Raises if the family must be fitted.
         if network is None:
@@ -166,7 +166,7 @@ class Selector(nn.Module):
             )
         sizes = self.family.sizes_of(ranking).to(torch.int64)
         hits = self.family.hits_of(ranking, y.to(torch.int64))
-        return cost_matrix(hits, self.size_costs[sizes], self.cost_weight, self.largest_cost)
+        return cost_matrix(hits, self.size_costs[sizes], self.cost_weight, *self.largest_costs)
 
     def choose(self, set_scores: Tensor) -> Tensor:
         """Return the index of the set with the highest score; ties go to the largest set.
