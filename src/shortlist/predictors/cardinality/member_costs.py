@@ -24,10 +24,13 @@ GivenCosts: TypeAlias = "ArrayLike | Mapping[str, float | ArrayLike]"
 class MemberCosts(Protocol):
     """What the costs of a batch of rows are computed from."""
 
-    targets: tuple[Tensor, ...]
-    """Tensors with one entry for each row, of which batches are given to `matrix`."""
-    scale: str
-    """What the costs depend on besides the targets and the cost weight."""
+    @property
+    def targets(self) -> tuple[Tensor, ...]:
+        """Tensors with one entry for each row, of which batches are given to `matrix`."""
+
+    @property
+    def scale(self) -> str:
+        """What the costs depend on besides the targets and the cost weight."""
 
     def matrix(self, cost_weight: Tensor, *targets: Tensor) -> Tensor:
         """Return the costs of the members for a batch, in [0, 1]."""

@@ -29,7 +29,8 @@ class CardinalitySelector(CardinalityBase):
     Parameters
     ----------
     family : Family, optional
-        Sets to choose from, or a :class:`Deferral`. By default, top-k sets for k = 1, 2, 4, 8, … up to 64.
+        Sets to choose from, or a :class:`Deferral`. By default, top-k sets for k = 1, 2, 4, 8, …
+        up to 64.
     cost : {"log", "linear"}, sequence, dict or callable, default="log"
         Cost of a set size: a name, a table by size, or a function of the size.
     cost_weight : float, default=0.05
