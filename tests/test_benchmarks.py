@@ -144,9 +144,11 @@ def test_every_method(tmp_path: Path) -> None:
 
 def test_deferral(tmp_path: Path) -> None:
     write_feature_file(tmp_path / "small.npz", 300, 300, 300)
-    output = run("deferral.py", str(tmp_path / "small.npz"), "--seeds", "2", "--epochs", "2")
+    small = ("--epochs", "2", "--fit-rows", "300")
+    output = run("deferral.py", str(tmp_path / "small.npz"), "--seeds", "2", *small)
     rows = [line.strip("| ").split(" | ") for line in output.splitlines() if " ± " in line]
-    costs = {(task, method): float(cost.split()[0]) for task, method, cost, *_ in rows}
+    assert {row[0] for row in rows} == {"300"}
+    costs = {(task, method): float(cost.split()[0]) for _, task, method, cost, *_ in rows}
     assert costs["top-1 + abstain at 0.05", "one member for all rows"] == 0.05
     assert 0 < costs["top-1 + abstain at 0.2", "Chow's rule"] < 0.25
     assert {method for _, method in costs} == {
@@ -154,8 +156,7 @@ def test_deferral(tmp_path: Path) -> None:
         "Chow's rule",
         "best thresholds",
         "plug-in",
-        'selector, inputs="features"',
-        'selector, inputs="both"',
+        *(f'selector, inputs="{inputs}"' for inputs in ("features", "scores", "both")),
     }
 
 
