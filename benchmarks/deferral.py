@@ -2,10 +2,9 @@
 
     python benchmarks/deferral.py ../shared/data/banking77.npz
 
-A linear classifier is trained on the split `fit` of a feature file, or on its first 1,000 rows, which
-gives a weaker classifier. Selectors are trained on the
-split `select`, and the thresholds are chosen on the same rows. All figures are for the split
-`test`. The cost of a set is that of the paper with cost weight 0.05. The expert always knows a
+A linear classifier is trained on the split `fit` of a feature file (on its first rows, if
+`--fit-rows` is smaller, for a weaker classifier). Selectors are trained on the split `select`, and
+the thresholds are chosen on the same rows. All figures are for the split `test`. The cost of a set is that of the paper with cost weight 0.05. The expert always knows a
 third of the classes and is right on one in five rows of the others; asking it costs a fee.
 
 The thresholds are the best ones for the rows of `select`: rows are sorted by their confidence, the
@@ -88,7 +87,7 @@ def main() -> None:
     parser.add_argument("data", help="a feature file (.npz)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--fit-rows", type=int, nargs="+", default=[5000, 1000], help="rows of the classifier"
+        "--fit-rows", type=int, nargs="+", default=[5000], help="rows of the classifier"
     )
     parser.add_argument("--epochs", type=int, default=50, help="maximum number of epochs")
     options = parser.parse_args()
