@@ -4,8 +4,9 @@
 
 A linear classifier is trained on the split `fit` of a feature file (on its first rows, if
 `--fit-rows` is smaller, for a weaker classifier). Selectors are trained on the split `select`, and
-the thresholds are chosen on the same rows. All figures are for the split `test`. The cost of a set is that of the paper with cost weight 0.05. The expert always knows a
-third of the classes and is right on one in five rows of the others; asking it costs a fee.
+the thresholds are chosen on the same rows. All figures are for the split `test`. The cost of a set
+is that of the paper with cost weight 0.05. The expert always knows a third of the classes and is
+right on one in five rows of the others; asking it costs a fee.
 
 The thresholds are the best ones for the rows of `select`: rows are sorted by their confidence, the
 largest probability, and the members follow each other in all orders that end with deferral. With
