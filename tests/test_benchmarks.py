@@ -154,6 +154,39 @@ def test_every_method(tmp_path: Path) -> None:
     assert 1 < float(candidates["LAC"]["top-4"].split()[0]) < 4
 
 
+def test_deferral(tmp_path: Path) -> None:
+    write_feature_file(tmp_path / "small.npz", 300, 300, 300)
+    small = ("--epochs", "2", "--fit-rows", "300")
+    output = run("deferral.py", str(tmp_path / "small.npz"), "--seeds", "2", *small)
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if "± 0" in line]
+    assert {row[0] for row in rows} == {"300"}
+    costs = {(task, method): float(cost.split()[0]) for _, task, method, cost, *_ in rows}
+    assert costs["top-1 + abstain at 0.05", "one member for all rows"] == 0.05
+    assert 0 < costs["top-1 + abstain at 0.2", "Chow's rule"] < 0.25
+    assert {method for _, method in costs} == {
+        "one member for all rows",
+        "Chow's rule",
+        "best thresholds",
+        "plug-in",
+        *(f'selector, inputs="{inputs}"' for inputs in ("features", "scores", "both")),
+    }
+
+
+def test_deferral_thresholds_are_the_best_ones() -> None:
+    """Compare the dynamic program with all pairs of boundaries."""
+    module = runpy.run_path(str(BENCHMARKS / "deferral.py"))
+    for seed in range(20):
+        costs = np.random.default_rng(seed).random((12, 3))
+        total, (i, j) = module["best_ends"](costs)
+        sums = [
+            costs[:a, 0].sum() + costs[a:b, 1].sum() + costs[b:, 2].sum()
+            for a in range(13)
+            for b in range(a, 13)
+        ]
+        assert total == pytest.approx(min(sums))
+        assert costs[:i, 0].sum() + costs[i:j, 1].sum() + costs[j:, 2].sum() == pytest.approx(total)
+
+
 def test_onnx_latency() -> None:
     size = ("--rows", "400", "--features", "8", "--classes", "5")
     output = run("onnx_latency.py", *size, "--epochs", "1", "--repeats", "2")

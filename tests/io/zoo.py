@@ -118,6 +118,12 @@ ZOO: dict[str, Entry] = {
     "path-own-network": Entry(
         lambda: _path(network=_small_net(), cost_weight=0.1), _features_too()
     ),
+    "selector-deferral": Entry(
+        lambda: sl.CardinalitySelector(
+            sl.Deferral(sl.TopK([1, 2, 4]), ["expert", "abstain"]), max_epochs=2, width=8
+        ).fit(SCORES, Y, X, costs={"expert": np.where(X[:, 0] > 0, 0.1, 1.1), "abstain": 0.3}),
+        _features_too(),
+    ),
     "linear": Entry(
         lambda: sl.LinearClassifier(max_epochs=2).fit(FIT.x, NAMES[FIT.y]),
         lambda model: (model.predict(NEW_X).tolist(), model.decision_function(NEW_X).round(4)),

@@ -32,9 +32,17 @@ class Family(ABC):
     by_row = True
     """Whether the sets of a row depend on that row alone, so that rows can be split into blocks."""
 
+    others: tuple[str, ...] = ()
+    """Names of members without a set, which come after the sets; see :class:`Deferral`."""
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of members, |K|."""
+
+    @property
+    def member_names(self) -> list[str]:
+        """Names of the members: "set 0", "set 1", …, and the names of members without a set."""
+        return [f"set {i}" for i in range(len(self))]
 
     @abstractmethod
     def sizes_of(self, ranking: Ranking) -> Tensor:

@@ -12,12 +12,21 @@ from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking
 
 
-def as_family(family: object, default: Family) -> Family:
-    """Return the family to choose from, or the default for None; raise for anything else."""
+def as_family(family: object, default: Family, *, sets_only: bool = True) -> Family:
+    """Return the family to choose from, or the default for None; raise for anything else.
+
+    With `sets_only`, raise also for a family with members whose costs are not known.
+    """
     if family is None:
         return default
     if not isinstance(family, Family):
         raise ValueError(f"family must be a Family, such as TopK([1, 2, 4]); got {family!r}")
+    if sets_only and family.others:
+        names = ", ".join(map(repr, family.others))
+        raise ValueError(
+            f"the costs of {names}, members of {family}, are not known; use a "
+            "CardinalitySelector or a CardinalityPath, and give fit(..., costs=...)"
+        )
     return family
 
 
