@@ -205,7 +205,7 @@ def test_rows_of_unnamed_classes_are_not_used_for_learning() -> None:
     scores = rng.normal(size=(500, 3))
     y = np.array(["a", "b", "c"])[scores.argmax(axis=1)]
     y[rng.random(500) < 0.2] = "d"
-    with pytest.warns(UserWarning, match="'d'. are of classes that the model does not know"):
+    with pytest.warns(UserWarning, match=r"\('d'\) are of classes that the model does not know"):
         model = sl.SplitConformal("lac").fit(scores, y, classes=["a", "b", "c"])
     assert model.classes_.tolist() == ["a", "b", "c"]
     with pytest.raises(UnreachableError, match="have a label that no set can contain"):

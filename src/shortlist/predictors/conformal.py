@@ -233,7 +233,7 @@ class ConformalPredictor(SetPredictor):
         """Fit the score, from extra features and labels too if there are any, and calibrate."""
         self._check_parameters()
         # If `classes` names the columns, other labels are of classes unknown to the classifier.
-        unknown = "raise" if classes is None else "miss"
+        unknown = "raise" if classes is None else "some"
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._check_features(features, ranking)
@@ -301,7 +301,7 @@ class ConformalPredictor(SetPredictor):
             The calibrated predictor.
         """
         self._check_parameters()
-        ranking, index = self._validate_labeled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="some")
         x = self._check_features(features, ranking)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         self._warn_if_trained_on(ranking)
