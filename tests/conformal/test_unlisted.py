@@ -224,12 +224,12 @@ def test_means_for_missing_values_come_from_learning_rows_alone() -> None:
     model = sl.ShortlistClassifier(forest, method=sl.SplitConformal("lac"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        means = model.fit(x, y)._means
+        means = model.fit(x, y)._encoder.means  # type: ignore[union-attr]
         changed = 0
         for row in range(300):
             other = x.copy()
             other[row, 1] = 1e6
-            changed += not np.array_equal(model.fit(other, y)._means, means)
+            changed += not np.array_equal(model.fit(other, y)._encoder.means, means)
             if row >= 30:
                 break
     # A quarter of the rows calibrate, and do not affect the means.

@@ -299,7 +299,10 @@ class Classes:
             are_all = len(labels) == len(index)
             if unknown == "raise" or (are_all and (unknown == "some" or self._other_type(labels))):
                 at, first = int(outside.nonzero()[0]), format_label(labels[0])
-                raise ValueError(f"{name}[{at}] = {first} is not one of the {self.describe()}")
+                known = self.describe()
+                if unknown != "raise":  # The names of classes are given to `fit`.
+                    known = known.split(";")[0]
+                raise ValueError(f"{name}[{at}] = {first} is not one of the {known}")
             _report_unknown(labels, len(index))
             index = torch.where(outside, -1, index)
         return index

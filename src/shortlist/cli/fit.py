@@ -201,8 +201,10 @@ def calibrate(
             calibrate_on_ray(data, loaded.model, **cluster, **columns)
         else:
             if not hasattr(loaded.method, "calibrate"):
-                name = type(loaded.method).__name__
-                raise ValueError(f"a {name} makes no guarantees and cannot be calibrated")
+                raise ValueError(
+                    f"{model} makes no guarantee and cannot be calibrated; fit a model with "
+                    "another --method, such as shortlister"
+                )
             loaded.calibrate(loaded.match(options.read(data, "select")))
         save(loaded.model, output, overwrite=force)
         kept = calibration_size(loaded.method)

@@ -142,7 +142,7 @@ def predict(
         )
         loaded = LoadedModel.open(model)
         if on_unreachable is not None:
-            loaded.method.set_params(on_unreachable=on_unreachable)
+            loaded.set_on_unreachable(on_unreachable)
         if cluster is not None:
             options = {**point, **cluster, **columns.for_cluster(), "overwrite": force}
             _predict_on_ray(loaded, data, output, as_json, options)

@@ -321,6 +321,11 @@ class RetrainedClassifier(ConformalPredictor):
         score.check_parameters()
 
     @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error: a classifier is trained on them."""
+        return True
+
+    @property
     def uses_features(self) -> bool:
         """Whether `fit` saw features."""
         return True

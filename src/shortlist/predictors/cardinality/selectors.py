@@ -456,8 +456,8 @@ class CardinalityPath(CardinalityBase):
             )
         if self._path_calibration is None:
             raise ValueError(
-                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y) with "
-                "rows that fit did not see; or give cost_weight=..., which guarantees no accuracy"
+                f"accuracy = {accuracy!r} can be guaranteed after calibrate, with rows that fit "
+                "did not see; or give cost_weight=..., which guarantees no accuracy"
             )
         member = self._path_calibration.member(accuracy, delta)
         return member, self._path_calibration.guarantee(member, accuracy, delta)
