@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import warnings
 import time
 from pathlib import Path
 

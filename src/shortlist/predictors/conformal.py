@@ -451,7 +451,9 @@ class ConformalPredictor(SetPredictor):
         try:
             return fitted.threshold(wanted, delta)
         except UnreachableError as error:
-            raise UnreachableError(f"{error}{self._advice(calibration)}") from None
+            raise UnreachableError(
+                f"{error}{self._advice(calibration)}", error.max_accuracy
+            ) from None
 
     def _advice(self, calibration: Calibration) -> str:
         """Return advice on an accuracy that cannot be guaranteed, to be appended to the error."""
