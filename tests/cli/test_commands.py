@@ -292,7 +292,7 @@ def test_errors_of_calibrate(folder, tmp_path):
     where = ["-o", tmp_path / "n"]
     sl.FixedSelector().fit(SCORES, KNOWN.y).save(tmp_path / "fixed")
     output = run("calibrate", tmp_path / "fixed", folder / "new.npz", *where, code=1)
-    assert "a FixedSelector makes no guarantees" in output
+    assert "fixed makes no guarantee and cannot be calibrated" in output
     np.savez(tmp_path / "blind.npz", scores=NEW_SCORES, classes=NAMES)
     output = run("calibrate", folder / "model", tmp_path / "blind.npz", *where, code=1)
     assert "blind.npz has no labels" in output

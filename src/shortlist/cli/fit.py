@@ -142,7 +142,7 @@ def fit(
             columns.pop("keep", None)
             result = _fit_on_ray(build, data, {**cluster, **columns})
         save(result.model, output, overwrite=force)
-        _warn_if_unreachable(result.method, accuracy)
+        point = _reachable_point(result.method, accuracy)
     kept = calibration_size(result.method)
     count = len(result.model.classes_)
     seconds = time.monotonic() - begun
@@ -155,7 +155,7 @@ def fit(
         "seconds": round(seconds, 2),
     }
     guarantee = "no guarantee" if kept is None else _calibration_rows(kept)
-    following = _next_command(output, data, ray, None if kept is None else accuracy)
+    following = _next_command(output, data, ray, "" if kept is None else point)
     text = (
         f"{output}: {method} on {result.n_rows:,} rows, {count:,} classes; {guarantee}"
         f"   ({seconds:.0f} s)\n{following}"
@@ -205,17 +205,19 @@ def calibrate(
             calibrate_on_ray(data, loaded.model, **cluster, **columns)
         else:
             if not hasattr(loaded.method, "calibrate"):
-                name = type(loaded.method).__name__
-                raise ValueError(f"a {name} makes no guarantees and cannot be calibrated")
+                raise ValueError(
+                    f"{model} makes no guarantee and cannot be calibrated; fit a model with "
+                    "another --method, such as shortlister"
+                )
             loaded.calibrate(loaded.match(options.read(data, "select")))
         save(loaded.model, output, overwrite=force)
         kept = calibration_size(loaded.method)
         assert kept is not None
         accuracy = getattr(loaded.method, "accuracy", 0.95)
-        _warn_if_unreachable(loaded.method, accuracy)
+        point = _reachable_point(loaded.method, accuracy)
     seconds = time.monotonic() - begun
     record = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
-    following = _next_command(output, data, ray, accuracy)
+    following = _next_command(output, data, ray, point)
     say(f"{output}: {_calibration_rows(kept)}   ({seconds:.0f} s)\n{following}", record, as_json)
 
 
@@ -223,17 +225,19 @@ def _calibration_rows(count: int) -> str:
     return f"{count:,} calibration row{'' if count == 1 else 's'}"
 
 
-def _next_command(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
+def _next_command(model: Path, data: str, ray: str | None, point: str) -> str:
     """Return the command that predicts with a new model."""
     suffix = ".csv" if data == "-" else Path(data).suffix
     new = f"NEW{suffix}" if ray is None else "NEW.parquet"
     sets = "sets.parquet" if ray is None else f"sets --ray {ray}"
-    point = "" if accuracy is None else f" --accuracy {accuracy:g}"
     return f"Next: shortlist predict {model} {new} -o {sets}{point}"
 
 
-def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
-    """Warn if the calibration rows are too few to guarantee an accuracy."""
+def _reachable_point(method: SetPredictor, accuracy: float) -> str:
+    """Return the options of an operating point that the calibration rows can guarantee.
+
+    If they cannot guarantee the accuracy, warn, and choose the largest one that they can.
+    """
     from shortlist._utils.warnings import warn
     from shortlist.conformal.quantiles import UnreachableError
 
@@ -241,6 +245,12 @@ def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
         method.check_reachable(accuracy)
     except UnreachableError as error:
         warn(str(error))
+        try:
+            method.check_reachable(error.max_accuracy)
+        except ValueError:  # None is known, or other classes need another one.
+            return f" --accuracy {accuracy:g} --on-unreachable all"
+        return f" --accuracy {error.max_accuracy}"
+    return f" --accuracy {accuracy:g}"
 
 
 def _fit_on_ray(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import clone
 
+from shortlist._utils.labels import count_unknown_labels
 from shortlist.comparison.measurements import Measurement
 from shortlist.comparison.result import FittedMethod, MethodResult
 from shortlist.comparison.rows import LabeledRows
@@ -57,7 +58,8 @@ def measure(
             start = time.monotonic()
             model = _fit(method, accuracy, train, calibration)
             seconds = time.monotonic() - start
-            curves.append(model.frontier(*test))
+            with count_unknown_labels():  # The validation of the test rows has warned about them.
+                curves.append(model.frontier(*test))
         fitted.models[accuracy], fitted.curves[accuracy] = model, curves[-1]
         measurements.append(measure_at(name, model, accuracy, curves[-1], test, seconds))
     curve = curves[0] if len(curves) == 1 else _concatenate(curves, name)
@@ -126,17 +128,19 @@ def measure_at(
     if sets is None:
         nan = math.nan
         return Measurement(name, accuracy, size, nan, nan, nan, nan, nan, fit_seconds, nan)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), count_unknown_labels():
         # NumPy warns if every class is NaN.
         warnings.simplefilter("ignore", RuntimeWarning)
         worst_class = float(np.nanmin(class_accuracy(sets, test.y)))
+        measured_accuracy = sets.accuracy(test.y)
+        violation = size_stratified_violation(sets, test.y, accuracy)
     return Measurement(
         name,
         accuracy,
         size,
-        sets.accuracy(test.y),
+        measured_accuracy,
         sets.mean_size,
-        size_stratified_violation(sets, test.y, accuracy),
+        violation,
         worst_class,
         single_share(sets),
         fit_seconds,

@@ -303,6 +303,16 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         return True
 
     @property
+    def can_use_features(self) -> bool:
+        """Whether a fit can learn from features."""
+        return True
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error."""
+        return False
+
+    @property
     def sets_are_prefixes(self) -> bool:
         """Whether every set of the fitted model is a prefix of one ranking of the row's labels."""
         return False

@@ -233,7 +233,7 @@ class ConformalPredictor(SetPredictor):
         """Fit the score, from extra features and labels too if there are any, and calibrate."""
         self._check_parameters()
         # If `classes` names the columns, other labels are of classes unknown to the classifier.
-        unknown = "raise" if classes is None else "miss"
+        unknown = "raise" if classes is None else "some"
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._check_features(features, ranking)
@@ -301,7 +301,7 @@ class ConformalPredictor(SetPredictor):
             The calibrated predictor.
         """
         self._check_parameters()
-        ranking, index = self._validate_labeled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="some")
         x = self._check_features(features, ranking)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         self._warn_if_trained_on(ranking)
@@ -365,6 +365,11 @@ class ConformalPredictor(SetPredictor):
         return self._make_calibrator(None).per != "class"
 
     @property
+    def can_use_features(self) -> bool:
+        """Whether the score can use features."""
+        return self._make_score().can_use_features
+
+    @property
     def is_tuned(self) -> bool:
         """Whether the score is tuned for one accuracy."""
         score = self._make_score()
@@ -380,15 +385,14 @@ class ConformalPredictor(SetPredictor):
         calibration: Calibration | None = getattr(self, "_calibration", None)
         if calibration is None:
             raise ValueError(
-                f"this {type(self).__name__} is not calibrated and cannot guarantee an accuracy; "
-                "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
+                "this model is not calibrated and cannot guarantee an accuracy; fit it with "
+                "calibration=0.25, or call calibrate with rows of their own"
             )
         for name, before in calibration.parameters.items():
             now = getattr(self, name)
             if not (now is before or np.array_equal(now, before)):
                 raise ValueError(
-                    f"{name} = {now!r}, but it was {before!r} at calibration; call "
-                    "calibrate(scores, y) again"
+                    f"{name} = {now!r}, but it was {before!r} at calibration; call calibrate again"
                 )
         return calibration
 
@@ -447,7 +451,9 @@ class ConformalPredictor(SetPredictor):
         try:
             return fitted.threshold(wanted, delta)
         except UnreachableError as error:
-            raise UnreachableError(f"{error}{self._advice(calibration)}") from None
+            raise UnreachableError(
+                f"{error}{self._advice(calibration)}", error.max_accuracy
+            ) from None
 
     def _advice(self, calibration: Calibration) -> str:
         """Return advice on an accuracy that cannot be guaranteed, to be appended to the error."""
@@ -456,16 +462,14 @@ class ConformalPredictor(SetPredictor):
             kept = f" (fit kept {len(calibration):,} of {calibration.n_given:,})"
         if bool((calibration.y < 0).any()):
             return kept  # Even the set of all classes misses labels of unknown classes.
-        own = "on_unreachable" in self.get_params(deep=False)
-        how = "set_params(on_unreachable=" if own else "calibrator=Marginal(on_unreachable="
-        return f'{kept}; or every label, with {how}"all")'
+        return f'{kept}; or every label, with on_unreachable="all"'
 
     def _at_cost_weight(self, weight: float, delta: float | None, by: str | None) -> Thresholds:
         """Return the threshold of a cost weight, which guarantees no accuracy."""
         if not self.score_.levels_are_cost_weights:
             raise ValueError(
-                f"cost_weight = {weight!r}, but the levels of {type(self.score_).__name__} are not "
-                "cost weights; give an accuracy or a mean_size"
+                f"cost_weight = {weight!r}, but the levels of this method's score are not cost "
+                "weights; give an accuracy or a mean_size"
             )
         if delta is not None or by is not None:
             raise ValueError(

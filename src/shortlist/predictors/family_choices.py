@@ -48,7 +48,7 @@ def hits_and_sizes(
     ranking : Ranking
         Rows.
     index : Tensor of shape (n_rows,)
-        Label indices.
+        Label indices; -1 for labels of unknown classes, which no set contains.
     choices : sequence of Tensor of shape (n_rows,)
         Chosen member for each row, in several ways.
 
@@ -58,7 +58,7 @@ def hits_and_sizes(
         Hits and sizes of the chosen sets.
     """
     check_depth(family, ranking)
-    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
+    sizes, hits = family.sizes_of(ranking), family.hits_of_known(ranking, index)
     columns = torch.stack([choice.to(torch.int64) for choice in choices], dim=1)
     return hits.gather(1, columns), sizes.gather(1, columns)
 

@@ -44,6 +44,7 @@ class PlugInScore(ConformityScore):
     """
 
     name = "plug-in"
+    can_use_features = False
     levels_are_cost_weights = True
     family_: Family
 

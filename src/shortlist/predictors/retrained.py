@@ -286,6 +286,11 @@ class RetrainedClassifier(ConformalPredictor):
         return network
 
     @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error: a classifier is trained on them."""
+        return True
+
+    @property
     def uses_features(self) -> bool:
         """Whether `fit` saw features."""
         return True

@@ -59,7 +59,7 @@ PARAMETERS: Mapping[str, Field] = {
     "calibration": FRACTION | NONE,
     "by": CALIBRATOR_NAME | NONE,
     "allow_empty": FLAG,
-    "on_unreachable": choice("raise", "all"),
+    "on_unreachable": choice("raise", "all") | NONE,
     "rescore": SWITCH,
     "learn_sizes": SWITCH,
     "score": TEXT | instance_of(ConformityScore),

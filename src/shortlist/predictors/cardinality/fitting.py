@@ -92,6 +92,16 @@ class CardinalityBase(SelectorParameters, SetPredictor):
     """Whether `fit` was given a table of the costs of all members."""
 
     @property
+    def can_use_features(self) -> bool:
+        """Whether a fit can learn from features."""
+        return self.inputs != "scores"
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error."""
+        return self.inputs != "scores"
+
+    @property
     def sets_are_prefixes(self) -> bool:
         """Whether every set is a prefix of the row's ranking."""
         return self.family_.nested

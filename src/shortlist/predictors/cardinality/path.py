@@ -184,11 +184,10 @@ class CardinalityPath(CardinalityBase):
         -------
         self
         """
-        ranking, index = self._validate_labeled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="some")
         self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
-        hits, sizes = hits_and_sizes(self.family_, ranking, index.clamp(min=0), choices)
-        hits &= (index >= 0)[:, None]  # No set contains a label of an unknown class.
+        hits, sizes = hits_and_sizes(self.family_, ranking, index, choices)
         self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
 
@@ -336,8 +335,8 @@ class CardinalityPath(CardinalityBase):
             )
         if self._path_calibration is None:
             raise ValueError(
-                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y) with "
-                "rows that fit did not see; or give cost_weight=..., which guarantees no accuracy"
+                f"accuracy = {accuracy!r} can be guaranteed after calibrate, with rows that fit "
+                "did not see; or give cost_weight=..., which guarantees no accuracy"
             )
         member = self._path_calibration.member(accuracy, delta)
         guarantee = self._path_calibration.guarantee(member, accuracy, delta)

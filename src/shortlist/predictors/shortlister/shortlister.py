@@ -280,6 +280,11 @@ class Shortlister(ConformalPredictor):
         return self.score_.rank_model_ is not None
 
     @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error: ``rescore=True`` needs them."""
+        return self.rescore is True
+
+    @property
     def uses_features(self) -> bool:
         """Whether `fit` was given features."""
         return self.score_.n_features_ is not None
