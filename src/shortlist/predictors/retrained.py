@@ -7,9 +7,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from shortlist._utils.arrays import as_features
+from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.blocks import row_blocks
-from shortlist._utils.out_of_core import Matrix, to_device
+from shortlist._utils.out_of_core import Matrix, to_device, vstack
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_choice, check_count
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
@@ -34,6 +34,7 @@ from shortlist.learning.temperature import fit_scale
 from shortlist.learning.training import train
 from shortlist.learning.validation import split_rows
 from shortlist.predictors.conformal import ConformalPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.shortlister.folds import combine, cross_entropy
 from shortlist.predictors.shortlister.rescoring import ROUNDING
 from shortlist.ranking import Ranking
@@ -97,7 +98,13 @@ class RetrainedScore(LAC):
             seed=resolve_seed(self.random_state),
         )
 
-    def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
+    def fit(
+        self,
+        ranking: Ranking,
+        y: Tensor,
+        features: Matrix | None = None,
+        extra: tuple[Matrix, Tensor] | None = None,
+    ) -> Self:
         """Train the classifier; a tenth of the rows stops it early and sets its temperature.
 
         Parameters
@@ -108,6 +115,8 @@ class RetrainedScore(LAC):
             Label indices.
         features : matrix of shape (n_rows, n_features)
             Features of the rows.
+        extra : tuple of matrix and Tensor, optional
+            Features and label indices of more rows to train on. They do not set the temperature.
 
         Returns
         -------
@@ -122,6 +131,9 @@ class RetrainedScore(LAC):
             )
         device = resolve_device(self.device, features)
         x, index = to_device(features, device), y.to(device)
+        if extra is not None:
+            x = vstack(x, to_device(extra[0], device))
+            index = torch.cat([index, extra[1].to(device)])
         settings = self._settings(len(index))
         rows, validation = split_rows(Examples((x,), (index,)), settings)
         standardize = Standardize.from_data(x).to(device)
@@ -129,7 +141,8 @@ class RetrainedScore(LAC):
         self.network_ = fit(x, index, rows, validation, standardize, ranking.n_classes, settings)
         self.network_.requires_grad_(False)
         self.n_features_, self.scale_ = x.shape[1], 1.0
-        judging = validation if len(validation) else rows
+        # The classifier may know extra rows better than new ones, if its features come from them.
+        judging = next(own for part in (validation, rows) if len(own := part[part < len(features)]))
         scored = Ranking.from_scores(self._log_proba(x[judging]), score_type="log_proba")
         self.scale_ = fit_scale(scored, index[judging], "log_proba")
         return self
@@ -273,6 +286,7 @@ class RetrainedClassifier(ConformalPredictor):
 
     temperature = None
     trains_networks = True
+    takes_extra_rows = True
 
     def __init__(
         self,
@@ -306,6 +320,56 @@ class RetrainedClassifier(ConformalPredictor):
         self.device = device
         self.progress = progress
         self.random_state = random_state
+
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        extra_features: ArrayLike | None = None,
+        extra_y: ArrayLike | None = None,
+    ) -> Self:
+        """Train the classifier and calibrate.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, which are used for their classes alone.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features)
+            Features of the rows.
+        classes : array-like, optional
+            Names of the score columns. Rows with another label are not learned from, and count
+            as misses in the calibration.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
+        extra_features : array-like of shape (n_extra, n_features), optional
+            Features of labeled rows without scores, to train on. No row of these is used for
+            calibration.
+        extra_y : array-like of shape (n_extra,), optional
+            Labels of the same rows, which must be among the classes.
+
+        Returns
+        -------
+        self
+        """
+        extra = ExtraRows.validate(features, extra_features, extra_y)
+        return self._fit(scores, y, features, classes, groups, extra)
+
+    def _fit_score(
+        self,
+        score: ConformityScore,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> None:
+        assert isinstance(score, RetrainedScore)
+        score.fit(ranking, index, features, extra=extra)
 
     def _make_score(self) -> ConformityScore:
         names = RetrainedScore._get_param_names()
