@@ -13,6 +13,7 @@ from shortlist.io.fields import (
     NONE,
     SCALE,
     SEED,
+    array,
     ensure,
     instance_of,
     integer,
@@ -22,10 +23,12 @@ from shortlist.io.fields import (
 )
 from shortlist.io.format import Format
 from shortlist.io.formats.calibrations import is_index
+from shortlist.io.learners import dump_learners, load_learners
 from shortlist.learning.networks import Ensemble, Residual, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors.shortlister.opinions import (
     GivenScores,
+    LearnerOpinion,
     Neighbors,
     NetworkOpinion,
     Opinion,
@@ -112,6 +115,12 @@ def _check_rescorer(rescorer: Rescorer) -> None:
             ensure(opinion.n_classes == n_classes, "Rescorer has neighbors of other classes")
             same = len(opinion.standardize.mean) == n_features
             ensure(same, "Rescorer has neighbors with other features")
+        elif isinstance(opinion, LearnerOpinion):
+            ensure(opinion.n_classes == n_classes, "Rescorer has learners of other classes")
+            ensure(len(opinion.estimators) >= n_folds, "Rescorer has fewer learners than folds")
+            for learner in opinion.estimators:
+                same = getattr(learner, "n_features_in_", n_features) == n_features
+                ensure(same, "Rescorer has learners with other features")
         elif isinstance(opinion, NetworkOpinion):
             stack = opinion.network.stack
             ensure(stack.members >= n_folds, "Rescorer has fewer networks than folds")
@@ -158,7 +167,17 @@ SHORTLISTER_FORMATS = (
         make=_make_neighbors,
         check=_check_neighbors,
     ),
-    Format(Pool, {"exponents": sequence_of(number(0, 1e6), 1)}),
+    Format(
+        LearnerOpinion,
+        {"archive": array("u", 1), "n_classes": COUNT},
+        pack=dump_learners,
+        make=load_learners,
+    ),
+    Format(
+        Pool,
+        {"exponents": sequence_of(number(0, 1e6), 1), "bias": number(-1e6, 1e6)},
+        optional=frozenset({"bias"}),
+    ),
     Format(
         Rescorer,
         {
