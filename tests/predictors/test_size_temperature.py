@@ -16,7 +16,7 @@ from synthetic import draw, ragged
 
 import shortlist as sl
 from shortlist.conformal import ConformityScore
-from shortlist.conformal.size_temperature import FACTORS, SHARES, mean_size
+from shortlist.conformal.size_temperature import FACTORS, SHARES, mean_size, shortest_scale
 from shortlist.predictors.splitting import hold_out
 
 LIKELIHOOD = {"temperature": "auto", "calibration": None, "accuracy": 0.8}
@@ -170,12 +170,15 @@ def test_a_score_of_ones_own_with_features():
 
 
 def test_only_some_rows_choose(monkeypatch):
-    monkeypatch.setattr("shortlist.conformal.size_temperature.TUNING_ROWS", 100)
     logits, y = spread(1000)
-    model = sl.SplitConformal("aps", **SIZE).fit(logits, y)
-    first = sl.SplitConformal("aps", **LIKELIHOOD).fit(logits, y).temperature_
-    sizes = {f: aps_size(logits[::10], y[::10], first / f, 0.8) for f in FACTORS}
-    assert model.temperature_ == pytest.approx(first / min(sizes, key=lambda f: sizes[f]), rel=1e-6)
+    function = sl.SplitConformal("aps", **LIKELIHOOD).fit(logits, y)._level_function()
+    every, some = (
+        (sl.Ranking.from_scores(logits[::step]), torch.from_numpy(y[::step])) for step in (1, 10)
+    )
+    expected = shortest_scale(function, *some, None, 0.8)
+    assert expected != shortest_scale(function, *every, None, 0.8)
+    monkeypatch.setattr("shortlist.conformal.size_temperature.TUNING_ROWS", 100)
+    assert shortest_scale(function, *every, None, 0.8) == expected
 
 
 def test_it_is_tuned_for_its_accuracy():
