@@ -32,6 +32,8 @@ def test_default_methods() -> None:
     assert scores == {
         n: n.lower().replace("-", "") for n in ("top-k", "LAC", "APS", "RAPS", "SAPS")
     }
+    for_size = [n for n, m in methods.items() if getattr(m, "temperature", None) == "size"]
+    assert for_size == ["APS", "RAPS", "SAPS"]
     for has_features, inputs in ((True, "both"), (False, "scores")):
         selectors = default_methods(has_features)["paper's selectors"]
         assert isinstance(selectors, sl.CardinalityPath)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
+from shortlist.cli.columns import (
+    DataOptions,
+    check_no_identifier,
+    extra_rows,
+    without_unknown_labels,
+)
 from shortlist.cli.methods import METHODS, build_method
 from shortlist.cli.models import LoadedModel, calibration_size, group_options
 from shortlist.cli.options import (
@@ -109,7 +114,8 @@ def fit(
     The classifier must not have been trained on the rows of DATA. DATA contains scores (rows ×
     classes) or ranked candidates, labels y, and optionally features; docs/data.md describes the
     formats. DATA can also be a feature file, which has no scores: then a linear classifier is
-    trained on its split `fit`, and the model is fitted on its split `select`.
+    trained on its split `fit`, and the model is fitted on its split `select`. The Shortlister also
+    learns from the features and labels of `fit`.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -138,7 +144,7 @@ def fit(
         if cluster is None:
             result = _fit_here(build, data, options, calibration, seed)
         else:
-            columns = options.for_cluster()
+            columns = options.for_cluster(data)
             columns.pop("keep", None)
             result = _fit_on_ray(build, data, {**cluster, **columns})
         save(result.model, output, overwrite=force)
@@ -200,7 +206,7 @@ def calibrate(
         if cluster is not None:
             from shortlist.ray import calibrate as calibrate_on_ray
 
-            columns = options.for_cluster()
+            columns = options.for_cluster(data)
             columns.pop("keep", None)
             calibrate_on_ray(data, loaded.model, **cluster, **columns)
         else:
@@ -297,10 +303,12 @@ def _fit_with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) 
     from shortlist.predictors.classifier import ShortlistClassifier
 
     names, x = file.classes, file.select.x.astype("float32")
+    extra = extra_rows(file)
     classifier = LinearClassifier(random_state=seed)
-    classifier.fit(file.fit.x.astype("float32"), names[file.fit.y])
+    classifier.fit(*extra.values())
     scores = classifier.predict_proba(x)
-    predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_)
+    options = extra if predictor.takes_extra_rows else {}
+    predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_, **options)
     model = ShortlistClassifier.from_fitted(classifier, predictor)
     return FitResult(model, predictor, len(file.select))
 

@@ -135,7 +135,7 @@ def predict(
         if on_unreachable is not None:
             loaded.set_on_unreachable(on_unreachable)
         if cluster is not None:
-            options = {**point, **cluster, **columns.for_cluster(), "overwrite": force}
+            options = {**point, **cluster, **columns.for_cluster(data), "overwrite": force}
             _predict_on_ray(loaded, data, output, as_json, options)
             return
         summary = _predict_here(loaded, data, columns, output, point)

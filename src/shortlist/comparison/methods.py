@@ -23,6 +23,9 @@ def default_methods(
 ) -> dict[str, SetPredictor]:
     """Return the methods that `compare` measures by default.
 
+    APS, RAPS and SAPS get ``temperature="size"``, because the likelihood temperature of the others
+    lengthens the sets of APS.
+
     Parameters
     ----------
     has_features : bool
@@ -46,9 +49,12 @@ def default_methods(
         **(retrained if has_features and is_dense else {}),
         "top-k": SplitConformal("topk", random_state=seed),
         "LAC": SplitConformal("lac", random_state=seed),
-        "APS": SplitConformal("aps", randomized=True, random_state=seed),
-        "RAPS": SplitConformal("raps", randomized=True, random_state=seed),
-        "SAPS": SplitConformal("saps", randomized=True, random_state=seed),
+        **{
+            name.upper(): SplitConformal(
+                name, randomized=True, temperature="size", random_state=seed
+            )
+            for name in ("aps", "raps", "saps")
+        },
         "plug-in, log cost": PlugInSelector(cost="log", random_state=seed),
         "paper's selectors": CardinalityPath(
             inputs="both" if has_features else "scores",

@@ -87,7 +87,8 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         each frequent value. Dates and free text are left out with a warning. None uses no
         features. A callable computes them from X.
     cv : int, splitter or iterable of (train, test) rows, default=5
-        Folds of the cross-fitting.
+        Folds of the cross-fitting. Rows that are in no test fold are extra rows of the method, if
+        it takes any and there are features.
     calibration : float, default=0.25
         Fraction of the rows that calibrate the method, if it has `calibrate`. Neither the
         classifier nor the method learns from them.
@@ -274,8 +275,19 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
 
         rows = train[scored]
         plain_classes = _integers_if_whole(classes)
+        unscored = np.delete(train, scored)  # `cv` may leave out rows of all test folds.
+        extra = {}
+        if len(unscored) and features is not None and getattr(method, "takes_extra_rows", False):
+            extra = {
+                "extra_features": features_of(unscored),
+                "extra_y": _integers_if_whole(labels[unscored]),
+            }
         method.fit(
-            scores, _integers_if_whole(labels[rows]), features_of(rows), classes=plain_classes
+            scores,
+            _integers_if_whole(labels[rows]),
+            features_of(rows),
+            classes=plain_classes,
+            **extra,
         )
         # A class with a single training row suggests that new rows may have unknown classes.
         open_classes = bool((counts == 1).any())

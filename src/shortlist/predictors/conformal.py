@@ -31,16 +31,21 @@ from shortlist.conformal.prediction import predict_sets
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
+from shortlist.conformal.size_temperature import shortest_scale
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
 from shortlist.learning.settings import resolve_seed
 from shortlist.learning.temperature import resolve_scale
 from shortlist.predictors.base import AcceptedRows, Outcomes, SetPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.splitting import feature_rows, hold_out, ranking_rows
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
+from shortlist.ranking.score_types import ScoreType
 from shortlist.sets import PredictionSets
 
+TEMPERATURES = ("auto", "size")
+"""Temperatures that are fitted: for the largest likelihood, and for the shortest sets."""
 CHOOSING_VALUES = 1 << 21
 """Number of levels of the rows that choose a threshold by its mean size."""
 
@@ -63,9 +68,10 @@ class ConformalPredictor(SetPredictor):
     cost_weight : float, optional
         If given, `predict_set` uses this cost weight (lambda in the paper) unless it is given an
         accuracy. Only for scores whose levels are cost weights.
-    temperature : "auto", None or float, default="auto"
-        Temperature of the probabilities that the score sees. "auto" fits it, on rows that are not
-        used for calibration; None leaves scores unchanged.
+    temperature : "auto", "size", None or float, default="auto"
+        Temperature of the probabilities that the score sees. "auto" takes the one with the largest
+        likelihood, and "size" the one with the shortest sets at `accuracy`, both on rows that are
+        not used for calibration; None leaves scores unchanged.
     calibration : float or None, default=0.75
         Fraction of the rows of `fit` that is held out for calibration; the score and the
         temperature are fitted on the others. If there is nothing to fit, all rows are used for
@@ -169,7 +175,7 @@ class ConformalPredictor(SetPredictor):
         if self.cost_weight is not None:
             check_non_negative(self.cost_weight, "cost_weight")
         if isinstance(self.temperature, str):
-            check_choice(self.temperature, "temperature", ("auto",))
+            check_choice(self.temperature, "temperature", TEMPERATURES)
         self._make_calibrator(None)  # Raises if a parameter of the calibrator has an invalid value.
 
     @property
@@ -179,7 +185,7 @@ class ConformalPredictor(SetPredictor):
 
     def _learns(self) -> bool:
         """Return whether a fit learns anything from its rows."""
-        return self.temperature == "auto" or self._make_score().needs_fit()
+        return isinstance(self.temperature, str) or self._make_score().needs_fit()
 
     def _split(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which rows a fit learns from, and which it calibrates with."""
@@ -228,15 +234,18 @@ class ConformalPredictor(SetPredictor):
         features: ArrayLike | None,
         classes: ArrayLike | None,
         groups: ArrayLike | None,
-        extra: tuple[ArrayLike, ArrayLike] | None = None,
+        extra: ExtraRows | None = None,
     ) -> Self:
-        """Fit the score, from extra features and labels too if there are any, and calibrate."""
+        """Fit the score, from extra rows too if there are any, and calibrate."""
         self._check_parameters()
         # If `classes` names the columns, other labels are of classes unknown to the classifier.
         unknown = "raise" if classes is None else "some"
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._check_features(features, ranking)
+        encoded = None
+        if extra is not None and x is not None:
+            encoded = extra.encode(ranking, x.shape[1], self._feature_names)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         needs_groups = self._make_calibrator(None).per == "group"
         if needs_groups and codes is None and self.calibration is not None:
@@ -246,10 +255,9 @@ class ConformalPredictor(SetPredictor):
         learning = learning if known.all() else learning[known[learning]]
         at = row_index(learning, len(ranking), ranking.device)
         learned = ranking_rows(ranking, learning)
-        scale = resolve_scale(self.temperature, learned, index[at], score_type)
-        score = self._make_score()
-        scaled = learned.with_scale(score_type, scale)
-        self._fit_score(score, scaled, index[at], feature_rows(x, learning), extra)
+        score, scale = self._fit_scaled_score(
+            learned, index[at], feature_rows(x, learning), score_type, encoded
+        )
         self.score_, self.temperature_, self._calibration = score, 1 / scale, None
         self.score_type_ = score_type
         if len(held_out):
@@ -261,15 +269,40 @@ class ConformalPredictor(SetPredictor):
         self._finalize_fit(ranking, score_type)
         return self
 
+    def _fit_scaled_score(
+        self,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        score_type: ScoreType,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> tuple[ConformityScore, float]:
+        """Return the fitted score and the inverse temperature of the rows that it was fitted to."""
+
+        def fit_at(scale: float) -> ConformityScore:
+            score = self._make_score()
+            scaled = ranking.with_scale(score_type, scale)
+            self._fit_score(score, scaled, index, features, extra)
+            return score
+
+        for_size = self.temperature == "size"
+        scale = resolve_scale("auto" if for_size else self.temperature, ranking, index, score_type)
+        score = fit_at(scale)
+        if for_size:
+            function = LevelFunction(score, score_type, scale, self.allow_empty)
+            scale = shortest_scale(function, ranking, index, features, self.accuracy)
+            score = fit_at(scale)  # Its parameters are tuned for the new temperature.
+        return score, scale
+
     def _fit_score(
         self,
         score: ConformityScore,
         ranking: Ranking,
         index: Tensor,
         features: Matrix | None,
-        extra: tuple[ArrayLike, ArrayLike] | None,
+        extra: tuple[Matrix, Tensor] | None,
     ) -> None:
-        """Fit the score to the rows that are not kept for calibration."""
+        """Fit the score to the rows that are not kept for calibration; `extra` has no scores."""
         score.fit(ranking, index, features)
 
     def calibrate(
@@ -371,9 +404,10 @@ class ConformalPredictor(SetPredictor):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the score is tuned for one accuracy."""
+        """Whether the score or the temperature is tuned for one accuracy."""
         score = self._make_score()
-        return score.needs_fit() and "accuracy" in score.get_params()
+        is_tuned = score.needs_fit() and "accuracy" in score.get_params()
+        return is_tuned or self.temperature == "size"
 
     def check_reachable(self, accuracy: float) -> None:
         """Raise if the calibration rows cannot guarantee it; see `SetPredictor.check_reachable`."""

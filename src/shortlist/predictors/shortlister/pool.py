@@ -35,10 +35,12 @@ class Pool:
     ----------
     exponents : sequence of float
         Exponent of each table of log-probabilities, not negative.
+    bias : float, default=0.0
+        Logarithm of a factor of the last column, for candidates: all labels that are not listed.
     """
 
-    def __init__(self, exponents: Sequence[float]) -> None:
-        self.exponents = list(exponents)
+    def __init__(self, exponents: Sequence[float], bias: float = 0.0) -> None:
+        self.exponents, self.bias = list(exponents), bias
 
     @property
     def amplification(self) -> float:
@@ -62,6 +64,8 @@ class Pool:
         pooled = tables[0] * self.exponents[0]
         for table, exponent in zip(tables[1:], self.exponents[1:], strict=True):
             pooled.add_(table, alpha=exponent)
+        if self.bias:
+            pooled[:, -1] += self.bias
         if padding is not None:
             pooled.masked_fill_(padding, torch.finfo(pooled.dtype).min)
         return torch.log_softmax(pooled, dim=1)
@@ -81,11 +85,28 @@ class PoolFit:
         Columns beyond the end of a row's candidates.
     target : Tensor of shape (n_rows,)
         Column of the true label of each row.
+    others_last : bool, default=False
+        Whether the last column stands for all labels that are not listed. Powers of probabilities
+        leave it a wrong mass, since it is a sum of many, so that the pool gets a bias for it.
     """
 
-    def __init__(self, tables: Sequence[Tensor], padding: Tensor | None, target: Tensor) -> None:
+    def __init__(
+        self,
+        tables: Sequence[Tensor],
+        padding: Tensor | None,
+        target: Tensor,
+        *,
+        others_last: bool = False,
+    ) -> None:
         stride = math.ceil(current_group().sum(tables[0].numel()) / MAX_VALUES)
         self.tables = [table[::stride] for table in tables]
+        self.bias_tables: list[int] = []
+        if others_last:
+            # The bias is the exponent of the first of these tables, minus that of the second.
+            last = torch.zeros_like(self.tables[0][:1])
+            last[:, -1] = 1
+            self.bias_tables = [len(tables), len(tables) + 1]
+            self.tables += [part.expand_as(self.tables[0]) for part in (last, -last)]
         self.padding = None if padding is None else padding[::stride]
         self.target = target[::stride]
         self.n_rows = current_group().sum(len(self.target))
@@ -192,13 +213,15 @@ class PoolFit:
             return [0], Pool([1.0] + [0.0] * (len(groups[0]) - 1))
         while True:
             active = [table for opinion in kept for table in groups[opinion]]
-            exponents, hessian = self.exponents(active)
+            exponents, hessian = self.exponents([*active, *self.bias_tables])
             sizes = [len(groups[opinion]) for opinion in kept]
             gains = self._gains(exponents, hessian, sizes)
             # Of opinions that help equally little, the last is dropped.
             least = len(kept) - 1 - int(np.argmin(gains[::-1]))
             if len(kept) == 1 or gains[least] >= MIN_GAIN:
-                return kept, Pool(exponents.tolist())
+                bias = exponents[len(active) :]
+                difference = float(bias[0] - bias[1]) if len(bias) else 0.0
+                return kept, Pool(exponents[: len(active)].tolist(), difference)
             del kept[least]
 
     def _gains(

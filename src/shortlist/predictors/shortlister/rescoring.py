@@ -196,7 +196,8 @@ class Rescorer:
             sample = torch.arange(0, len(rows.index), stride, device=rows.index.device)
         tables, padding = _out_of_fold_tables(opinions, rows, sample)
         target = rows.target if sample is None else rows.target[sample]
-        kept, pool = PoolFit(tables, padding, target).select(groups)
+        fit = PoolFit(tables, padding, target, others_last=not ranking.is_dense)
+        kept, pool = fit.select(groups)
         model = cls(
             [opinions[i] for i in kept],
             pool,

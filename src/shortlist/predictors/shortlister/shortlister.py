@@ -8,8 +8,7 @@ from typing import Any, Self
 from sklearn.base import clone
 from torch import Tensor
 
-from shortlist._utils.arrays import ArrayLike, as_matrix
-from shortlist._utils.frames import match_columns
+from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
@@ -17,6 +16,7 @@ from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost
 from shortlist.predictors.base import AcceptedRows, SetPredictor
 from shortlist.predictors.conformal import ConformalPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.shortlister.log_probabilities import normalize
 from shortlist.predictors.shortlister.score import ShortlisterScore
 from shortlist.ranking import Ranking
@@ -125,6 +125,7 @@ class Shortlister(ConformalPredictor):
 
     score_: ShortlisterScore
     trains_networks = True
+    takes_extra_rows = True
     temperature = "auto"
     _live_parameters = ("allow_empty", "cost")
 
@@ -218,7 +219,7 @@ class Shortlister(ConformalPredictor):
         -------
         self
         """
-        extra = _extra_rows(features, extra_features, extra_y)
+        extra = ExtraRows.validate(features, extra_features, extra_y)
         return self._fit(scores, y, features, classes, groups, extra)
 
     def _fit_score(
@@ -227,32 +228,10 @@ class Shortlister(ConformalPredictor):
         ranking: Ranking,
         index: Tensor,
         features: Matrix | None,
-        extra: tuple[ArrayLike, ArrayLike] | None,
+        extra: tuple[Matrix, Tensor] | None,
     ) -> None:
-        if extra is None or features is None:
-            super()._fit_score(score, ranking, index, features, extra)
-            return
         assert isinstance(score, ShortlisterScore)
-        encoded = self._encode_extra(extra, ranking, features.shape[1])
-        score.fit(ranking, index, features, extra=encoded)
-
-    def _encode_extra(
-        self, extra: tuple[ArrayLike, ArrayLike], ranking: Ranking, n_features: int
-    ) -> tuple[Tensor, Tensor]:
-        """Return the features and label indices of extra rows."""
-        names = getattr(self, "_feature_names", None)
-        x = as_matrix(match_columns(extra[0], names, "extra_features"), "extra_features", "columns")
-        if x.shape[1] != n_features:
-            raise ValueError(
-                f"extra_features have {x.shape[1]} columns, but features have {n_features}; give "
-                "the same features in the same order"
-            )
-        labels = ranking.classes.encode(extra[1], device=ranking.device, name="extra_y")
-        if len(labels) != len(x):
-            raise ValueError(
-                f"extra_y has {len(labels)} labels for {len(x)} rows of extra_features"
-            )
-        return x, labels
+        score.fit(ranking, index, features, extra=extra)
 
     def _make_score(self) -> ShortlisterScore:
         names = ShortlisterScore._get_param_names()
@@ -342,10 +321,10 @@ class Shortlister(ConformalPredictor):
         """
         ranking, x = self._validate_rows(scores, features)
         ranking = ranking.with_scale(self.score_type_, 1 / self.temperature_)
-        extra = _extra_rows(features, extra_features, extra_y)
-        if extra is None or x is None:
-            return normalize(self.score_.rerank_out_of_fold(ranking, x))
-        encoded = self._encode_extra(extra, ranking, x.shape[1])
+        extra = ExtraRows.validate(features, extra_features, extra_y)
+        encoded = None
+        if extra is not None and x is not None:
+            encoded = extra.encode(ranking, x.shape[1], self._feature_names)
         return normalize(self.score_.rerank_out_of_fold(ranking, x, encoded))
 
     def forget_rows(self) -> None:
@@ -373,17 +352,3 @@ class Shortlister(ConformalPredictor):
 
     def _display_name(self) -> str:
         return "Shortlister"
-
-
-def _extra_rows(
-    features: ArrayLike | None, extra_features: ArrayLike | None, extra_y: ArrayLike | None
-) -> tuple[ArrayLike, ArrayLike] | None:
-    """Return extra features and labels; raise if one of them, or the features, are missing."""
-    if extra_features is None and extra_y is None:
-        return None
-    if extra_features is None or extra_y is None:
-        missing = "extra_y" if extra_y is None else "extra_features"
-        raise ValueError(f"{missing} is missing; give extra_features and extra_y together")
-    if features is None:
-        raise ValueError("extra_features need features: fit(scores, y, features=X, ...)")
-    return extra_features, extra_y

@@ -32,8 +32,6 @@ class LearnerOpinion(Opinion):
         Number of classes.
     """
 
-    can_be_saved = False
-
     def __init__(self, estimators: Sequence[Any], n_classes: int) -> None:
         self.estimators, self.n_classes = list(estimators), n_classes
 
