@@ -135,7 +135,7 @@ def train(
     examples = Examples(all_inputs, tuple(targets), folds)
     if len(examples) == 0:
         raise ValueError("there are no rows to train on; pass at least one")
-    run = _TrainingRun(network, examples, objective, settings, members, use_cuda_graph, name)
+    run = TrainingRun(network, examples, objective, settings, members, use_cuda_graph, name)
     store = current_group().store(name)
     if checkpoint is not None:
         store = Checkpoint(checkpoint, run.fingerprint(identity))
@@ -162,8 +162,21 @@ def train(
     return run.history
 
 
-class _TrainingRun:
-    """The state of a training run, and its steps."""
+class TrainingRun:
+    """The state of a training run, and its steps.
+
+    Parameters
+    ----------
+    network, objective, settings, members, use_cuda_graph, name
+        See `train`.
+    examples : Examples
+        Inputs, targets and folds.
+    split : tuple of two Tensor of int, optional
+        Training rows and validation rows; drawn at random by default.
+    generator : torch.Generator, optional
+        Generator of the network's dropout, which every epoch seeds. By default, every epoch seeds
+        the global generators, which no other thread may use then.
+    """
 
     def __init__(
         self,
@@ -174,7 +187,11 @@ class _TrainingRun:
         members: Sequence[str] | None,
         use_cuda_graph: bool,
         name: str,
+        *,
+        split: tuple[Tensor, Tensor] | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
+        self._generator = generator
         self.network, self.examples, self.objective = network, examples, objective
         self.settings, self.members, self.group = settings, members, current_group()
         self.names = [name] if members is None else members
@@ -184,7 +201,7 @@ class _TrainingRun:
             raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
         device = examples.device
         self.optimizer = _make_optimizer(self.parameters, settings, device)
-        self.rows, validation_rows = split_rows(examples, settings)
+        self.rows, validation_rows = split or split_rows(examples, settings)
         self.total_rows = self.group.sum(len(self.rows))
         folds = examples.folds
         self.fold_sizes = None if folds is None else count_folds(folds, len(self.names))
@@ -213,7 +230,10 @@ class _TrainingRun:
         epoch = len(self.history)
         # Every epoch has its own seed, so that a resumed run draws the same random numbers.
         seed = random_generator(self.settings.seed, 1 + epoch).initial_seed()
-        torch.manual_seed(seed)
+        if self._generator is None:
+            torch.manual_seed(seed)
+        else:
+            self._generator.manual_seed(seed)
         total, count = torch.zeros_like(self.early_stopping.best_loss), 0
         self.network.train()
         for rows in self.sampler.batches(epoch):

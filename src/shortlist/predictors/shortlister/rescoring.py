@@ -21,6 +21,7 @@ from shortlist._utils import out_of_core
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, RowView, take_rows, to_device
 from shortlist._utils.progress import Show
+from shortlist._utils.threads import single_threaded
 from shortlist.learning.cuda_graphs import allow_tf32
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
@@ -38,7 +39,7 @@ from shortlist.predictors.shortlister.opinions import (
     Opinion,
     ScaledScores,
     fit_logistic,
-    fit_network,
+    fit_networks,
     padding_mask,
     prior_columns,
 )
@@ -314,10 +315,10 @@ def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict
         opinions.append(fit_logistic(rows, extra=extra))
         opinions.append(Neighbors(rows.standardize, rows.n_classes, rows.settings.seed, extra))
         opinions += [LearnerOpinion.fit(rows, one, extra=extra) for one in recipe.learners]
-        for architecture in recipe.architectures:
-            if extra and architecture.residual:
-                continue  # Extra rows have no scores.
-            opinion, losses = fit_network(rows, architecture, extra=extra)
+        # Extra rows have no scores.
+        architectures = [one for one in recipe.architectures if not (extra and one.residual)]
+        fits = fit_networks(rows, architectures, extra=extra)
+        for architecture, (opinion, losses) in zip(architectures, fits, strict=True):
             history[architecture.name + (", extra rows" if extra else "")] = losses
             opinions.append(opinion)
     return opinions, history
@@ -350,7 +351,8 @@ def _out_of_fold_blocks(
             continue
         part = rows.ranking[own.to(rows.ranking.device)]
         for block in _blocks(part, take_rows(rows.features, own), device):
-            tables = [table for opinion in others for table in opinion.tables(block, fold)]
+            with single_threaded():  # The operations of a block are too small for a barrier each.
+                tables = [table for opinion in others for table in opinion.tables(block, fold)]
             yield tables, padding_mask(block.columns, rows.n_classes)
 
 

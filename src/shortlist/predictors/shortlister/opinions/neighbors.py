@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, is_large_matrix
+from shortlist._utils.threads import map_in_threads
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
 from shortlist.predictors.shortlister.opinions.base import (
@@ -143,10 +144,10 @@ class Neighbors(Opinion):
         -------
         tuple of two Tensor of shape (n_rows, n_classes)
         """
-        blocks: list[tuple[Tensor, Tensor]] = []
         counts = torch.bincount(self.index, minlength=self.n_classes)
         one = self.directions.new_ones(())
-        for rows in row_blocks(len(features), len(self.index), features.device):
+
+        def shares(rows: slice) -> tuple[Tensor, Tensor]:
             new = self._directions(self.standardize(features[rows])).T
             # The exponent is SHARPNESS * (cosine - 1). It lies between -60 and 0, so that no
             # weight overflows or vanishes. Squares are taken relative to the largest weight.
@@ -155,8 +156,14 @@ class Neighbors(Opinion):
             ).exp_()
             first = self._shares(weights, counts)
             weights /= weights.amax(dim=0)
-            blocks.append((first, self._shares(weights.square_(), counts)))
-        first, second = (torch.cat(part) for part in zip(*blocks, strict=True))
+            return first, self._shares(weights.square_(), counts)
+
+        blocks = list(row_blocks(len(features), len(self.index), features.device))
+        if features.is_cuda:
+            results = [shares(rows) for rows in blocks]
+        else:
+            results = map_in_threads(shares, blocks, size=len(features) * len(self.index))
+        first, second = (torch.cat(part) for part in zip(*results, strict=True))
         return first, second
 
     def _shares(self, weights: Tensor, counts: Tensor) -> Tensor:
