@@ -183,6 +183,32 @@ def single_threaded() -> Iterator[None]:
         _local.outer_threads = outer
 
 
+@contextmanager
+def multi_threaded() -> Iterator[None]:
+    """Undo `single_threaded` inside the block.
+
+    Use it for large operations in a computation that is single-threaded otherwise.
+
+    Examples
+    --------
+    >>> before = torch.get_num_threads()
+    >>> with single_threaded(), multi_threaded():
+    ...     torch.get_num_threads() == before
+    True
+    """
+    outer = _local.outer_threads
+    if outer is None:
+        yield
+        return
+    inner, _local.outer_threads = torch.get_num_threads(), None
+    _set_own_threads(outer)
+    try:
+        yield
+    finally:
+        _set_own_threads(inner)
+        _local.outer_threads = outer
+
+
 class _Tasks(Generic[Item, Result]):
     """Items of which threads take one after the other, and their results."""
 

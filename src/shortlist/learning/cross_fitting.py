@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show, Step, track
-from shortlist._utils.threads import map_in_threads
+from shortlist._utils.threads import map_in_threads, multi_threaded
 from shortlist.learning.batches import Examples
 from shortlist.learning.networks import Ensemble
 from shortlist.learning.process_group import current_group
@@ -105,21 +105,26 @@ def train_cross_fits(
     """
     if all(fit.can_train_apart for fit in fits):
         return _train_apart(fits, losses, settings, progress)
-    return [
-        train(
-            fit.network,
-            fit.inputs,
-            [fit.target],
-            losses,
-            settings,
-            members=fit.members,
-            folds=fit.folds,
-            use_cuda_graph=True,
-            progress=progress,
-            name=fit.title,
-        )
-        for fit in fits
-    ]
+    with multi_threaded():
+        return [_train_together(fit, losses, settings, progress) for fit in fits]
+
+
+def _train_together(
+    fit: CrossFit, losses: RowLosses, settings: TrainingSettings, progress: Show
+) -> History:
+    """Train the members of an ensemble in the same steps."""
+    return train(
+        fit.network,
+        fit.inputs,
+        [fit.target],
+        losses,
+        settings,
+        members=fit.members,
+        folds=fit.folds,
+        use_cuda_graph=True,
+        progress=progress,
+        name=fit.title,
+    )
 
 
 @dataclass(frozen=True)

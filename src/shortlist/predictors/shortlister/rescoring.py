@@ -21,7 +21,6 @@ from shortlist._utils import out_of_core
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, RowView, take_rows, to_device
 from shortlist._utils.progress import Show
-from shortlist._utils.threads import single_threaded
 from shortlist.learning.cuda_graphs import allow_tf32
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
@@ -351,8 +350,7 @@ def _out_of_fold_blocks(
             continue
         part = rows.ranking[own.to(rows.ranking.device)]
         for block in _blocks(part, take_rows(rows.features, own), device):
-            with single_threaded():  # The operations of a block are too small for a barrier each.
-                tables = [table for opinion in others for table in opinion.tables(block, fold)]
+            tables = [table for opinion in others for table in opinion.tables(block, fold)]
             yield tables, padding_mask(block.columns, rows.n_classes)
 
 

@@ -13,9 +13,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.blocks import row_blocks
+from shortlist._utils.blocks import BLOCK_ELEMENTS, row_blocks
 from shortlist._utils.out_of_core import Matrix, is_large_matrix
-from shortlist._utils.threads import map_in_threads
+from shortlist._utils.threads import map_blocks, map_in_threads
+from shortlist.learning.gram import gram_matrix
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
 from shortlist.predictors.shortlister.opinions.base import (
@@ -123,7 +124,7 @@ class Neighbors(Opinion):
     def _read_directions(self, features: Matrix, rows: Tensor) -> Tensor:
         """Return the directions of some rows."""
         if not is_large_matrix(features):
-            return self._directions(self.standardize(features[rows]))
+            return self._directions_in_threads(self.standardize(features[rows]))
         # Rows of a large matrix are read in the order of the file, and a block at a time.
         rising, place = torch.sort(rows)
         directions = torch.empty((len(rows), features.shape[1]), dtype=self.standardize.dtype)
@@ -171,6 +172,17 @@ class Neighbors(Opinion):
         sums = _sum_by_class(weights, self.index, counts)
         return (sums / sums.sum(dim=0)).T.clamp(min=MIN_SHARE).log()
 
+    def _directions_in_threads(self, x: Tensor) -> Tensor:
+        """Return the directions of many standardized rows."""
+        if x.is_cuda:
+            return self._directions(x)
+        n_rows, width = x.shape
+        return torch.cat(
+            map_blocks(
+                lambda rows: self._directions(x[rows]), n_rows, width, elements=BLOCK_ELEMENTS
+            )
+        )
+
     def _directions(self, x: Tensor) -> Tensor:
         """Return unit vectors of standardized rows, in the metric of the covariance."""
         if self.root is not None:
@@ -189,7 +201,7 @@ def _covariance_root(blocks: Blocks, n_classes: int) -> Tensor:
     means = sums / counts.clamp(min=1)[:, None]
     for x, index in blocks():
         centered = means[index].neg_().add_(x)
-        products = products + centered.T @ centered
+        products = products + gram_matrix(centered)
     covariance = current_group().sum(products) / int(counts.sum())
     mean_variance = covariance.diagonal().mean().clamp(min=1e-6)
     covariance *= 1 - SHRINKAGE
