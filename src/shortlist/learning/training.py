@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show, track
+from shortlist._utils.threads import single_threaded
 from shortlist.learning.batches import BatchSampler, Examples, random_generator
 from shortlist.learning.checkpoint import Checkpoint, fingerprint
 from shortlist.learning.cuda_graphs import GraphedStep, allow_tf32
@@ -29,6 +31,11 @@ from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import TrainingSettings, cuda_devices
 from shortlist.learning.validation import Validation, count_folds, split_rows
 from shortlist.learning.weight_average import WeightAverage
+
+MIN_PARALLEL_PRODUCTS = 1 << 25
+"""Number of products (rows times parameters) of a step from which PyTorch divides operations among
+its threads. Below, a barrier can take longer than the operation, above all if other processes keep
+the cores busy."""
 
 Objective: TypeAlias = Callable[..., Tensor]
 """Function `objective(outputs, *targets)` that returns the mean loss of a batch, of shape () or,
@@ -148,6 +155,7 @@ def train(
         torch.random.fork_rng(devices=cuda_devices()),
         allow_tf32(examples.device),
         track(name, settings.max_epochs, progress) as step,
+        single_threaded() if run.has_small_steps else nullcontext(),
     ):
         for _ in range(len(run.history)):  # Count the epochs of the checkpoint.
             step("")
@@ -218,6 +226,13 @@ class TrainingRun:
         graphed = use_cuda_graph and self.group.world_size == 1
         graph_rows = min(batch_size, len(self.rows)) if graphed else 0
         self._step = GraphedStep(self._take_step, graph_rows, device)
+
+    @property
+    def has_small_steps(self) -> bool:
+        """Whether the operations of a step on a CPU are too small to be worth a barrier each."""
+        n_parameters = sum(parameter.numel() for parameter in self.parameters)
+        products = min(self.settings.batch_size, len(self.rows)) * n_parameters
+        return self.examples.device.type == "cpu" and products < MIN_PARALLEL_PRODUCTS
 
     def should_continue(self) -> bool:
         """Return whether another epoch is needed."""
