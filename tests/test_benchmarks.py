@@ -53,7 +53,7 @@ def write_candidates_file(path: Path, rows: int) -> float:
 
 
 def test_fit_times() -> None:
-    sizes = "--rows 300 --features 8 --classes 5 --test-rows 300".split()
+    sizes = ["--rows", "300", "--features", "8", "--classes", "5", "--test-rows", "300"]
     output = run("fit_times.py", *sizes, "--efforts", "fast", "--stage-2", "--busy")
     assert "300 rows × 8 features, 5 classes" in output
     assert "busy neighbors" in output
