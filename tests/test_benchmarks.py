@@ -64,6 +64,21 @@ def write_candidates_file(path: Path, rows: int) -> float:
     return float((rank < 4).mean())
 
 
+def test_fit_times() -> None:
+    sizes = ["--rows", "300", "--features", "8", "--classes", "5", "--test-rows", "300"]
+    output = run("fit_times.py", *sizes, "--efforts", "fast", "--stage-2", "--busy")
+    assert "300 rows × 8 features, 5 classes" in output
+    assert "busy neighbors" in output
+    table = re.findall(r"^fast +(.+?)  +([\d.]+) +([\d.]+)", output, re.MULTILINE)
+    seconds = {part: (float(wall), float(cpu)) for part, wall, cpu in table}
+    parts = ["vector scaling", "logistic regression", "networks", "neighbors", "pool", "stage 2"]
+    assert list(seconds) == [*parts, "rest", "all"]
+    assert min(seconds["stage 2"]) > 0
+    for column in range(2):
+        total = sum(times[column] for part, times in seconds.items() if part != "all")
+        assert total == pytest.approx(seconds["all"][column], abs=0.1)
+
+
 def test_selector_inputs(tmp_path: Path) -> None:
     write_feature_file(tmp_path / "small.npz", 300, 300, 300)
     output = run("selector_inputs.py", str(tmp_path / "small.npz"), "--seeds", "1", "--epochs", "5")

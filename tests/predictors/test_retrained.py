@@ -66,7 +66,7 @@ def test_extra_rows_do_not_set_the_temperature():
     fitted = model("logistic", calibration=None).fit(
         np.zeros((1000, 8)), noisy[:1000], x[:1000], extra_features=EXTRA_X, extra_y=EXTRA_Y
     )
-    log_p = fitted.score_._log_proba(torch.from_numpy(x[1000:]).float())
+    log_p = fitted.score_.log_proba(torch.from_numpy(x[1000:]).float())
     assert 0.5 < sl.fit_temperature(log_p, noisy[1000:], "log_proba") < 1.5
 
 

@@ -285,3 +285,22 @@ def test_with_fifty_rows_sets_equal_those_of_the_plug_in_rule(
         expected = plug_in.predict_set(new, accuracy=accuracy)
         assert actual == expected
         assert str(actual.guarantee) == str(expected.guarantee)
+
+
+def test_both_stages_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, y, x = rows(600, 1, "reliability")
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            monkeypatch.setenv("SHORTLIST_THREADS", str(threads))
+            model = shortlister(rescore=True, learn_sizes=True, max_epochs=3)
+            model.fit(scores, y, x)
+            assert torch.get_num_threads() == threads
+            torch.set_num_threads(1)  # Predict with the same threads.
+            results.append(levels_of(model, scores, x).by_rank(3))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from shortlist._utils.blocks import row_blocks
+from shortlist._utils.threads import map_in_threads
 from shortlist.learning.process_group import current_group
 
 MAX_VALUES = 1 << 22
@@ -155,8 +156,9 @@ class PoolFit:
         """Return the mean loss of the rows, its gradient and its Hessian."""
         n = len(active)
         pool = Pool(exponents.tolist())
-        total = torch.zeros(1 + n + n * n, dtype=torch.float64, device=self.target.device)
-        for tables, padding, target in self._blocks(active):
+
+        def sums(rows: slice) -> Tensor:
+            tables, padding, target = self._block(active, rows)
             log_p = pool(list(tables), padding)
             p = log_p.exp()
             mean = (tables * p).sum(dim=2, keepdim=True)
@@ -166,7 +168,14 @@ class PoolFit:
             second = (centered * p).flatten(1) @ centered.flatten(1).T
             value = -log_p.gather(1, target[:, None]).sum()
             parts = [value[None], (mean - own).sum(dim=(1, 2)), second.flatten()]
-            total += torch.cat(parts).to(torch.float64)
+            return torch.cat(parts).to(torch.float64)
+
+        size, device = n * self.tables[0].numel(), self.target.device
+        blocks = list(row_blocks(len(self.target), size // max(1, len(self.target)), device))
+        results = map_in_threads(sums, blocks, size=0 if device.type == "cuda" else size)
+        total = torch.zeros(1 + n + n * n, dtype=torch.float64, device=device)
+        for result in results:
+            total += result
         total = current_group().sum(total).cpu() / self.n_rows
         loss, gradient = float(total[0]), total[1 : 1 + n].numpy()
         hessian = total[1 + n :].view(n, n).numpy()
@@ -178,16 +187,14 @@ class PoolFit:
         hessian = (vectors * (values.clip(min=0) + self.penalty)) @ vectors.T
         return loss + self._penalty(exponents), gradient + self.penalty * away, hessian
 
-    def _blocks(self, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-        """Iterate over blocks of the stacked tables, the padding and the labels."""
-        width = len(active) * self.tables[0].shape[1]
-        for rows in row_blocks(len(self.target), width, self.target.device):
-            tables = torch.stack([self.tables[i][rows] for i in active])
-            tables.clamp_(min=MIN_LOG_PROBA)
-            padding = None if self.padding is None else self.padding[rows]
-            if padding is not None:  # Their probability is zero, so that any finite value will do.
-                tables.masked_fill_(padding, 0.0)
-            yield tables, padding, self.target[rows]
+    def _block(self, active: Sequence[int], rows: slice) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return the stacked tables, the padding and the labels of some rows."""
+        tables = torch.stack([self.tables[i][rows] for i in active])
+        tables.clamp_(min=MIN_LOG_PROBA)
+        padding = None if self.padding is None else self.padding[rows]
+        if padding is not None:  # Their probability is zero, so that any finite value will do.
+            tables.masked_fill_(padding, 0.0)
+        return tables, padding, self.target[rows]
 
     def select(self, groups: Sequence[Sequence[int]]) -> tuple[list[int], Pool]:
         """Fit the pool, and drop the opinions that do not help.

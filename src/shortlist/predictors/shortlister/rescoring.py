@@ -38,7 +38,7 @@ from shortlist.predictors.shortlister.opinions import (
     Opinion,
     ScaledScores,
     fit_logistic,
-    fit_network,
+    fit_networks,
     padding_mask,
     prior_columns,
 )
@@ -315,10 +315,10 @@ def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict
         opinions.append(fit_logistic(rows, extra=extra))
         opinions.append(Neighbors(rows.standardize, rows.n_classes, rows.settings.seed, extra))
         opinions += [LearnerOpinion.fit(rows, one, extra=extra) for one in recipe.learners]
-        for architecture in recipe.architectures:
-            if extra and architecture.residual:
-                continue  # Extra rows have no scores.
-            opinion, losses = fit_network(rows, architecture, extra=extra)
+        # Extra rows have no scores.
+        architectures = [one for one in recipe.architectures if not (extra and one.residual)]
+        fits = fit_networks(rows, architectures, extra=extra)
+        for architecture, (opinion, losses) in zip(architectures, fits, strict=True):
             history[architecture.name + (", extra rows" if extra else "")] = losses
             opinions.append(opinion)
     return opinions, history

@@ -13,6 +13,7 @@ from shortlist._utils.arrays import as_features
 from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist._utils.out_of_core import Matrix, as_lazy, is_large_matrix
 from shortlist._utils.progress import Show
+from shortlist._utils.threads import single_threaded
 from shortlist._utils.validation import check_choice, check_count
 from shortlist._utils.warnings import warn
 from shortlist.conformal.envelope import cost_steps, slopes
@@ -181,6 +182,19 @@ class ShortlisterScore(ConformityScore):
         -------
         self
         """
+        # Large work is divided among threads that take whole members or blocks of rows. The other
+        # operations are too small to be worth a barrier each.
+        with single_threaded():
+            self._fit_stages(ranking, y, features, extra)
+        return self
+
+    def _fit_stages(
+        self,
+        ranking: Ranking,
+        y: Tensor,
+        features: Matrix | None,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> None:
         cost_table(self.cost, range(1, ranking.depth + 1))
         outside = _unlisted_share(ranking, y)
         marked = leave_mass(ranking, outside) if outside else ranking
@@ -196,7 +210,6 @@ class ShortlisterScore(ConformityScore):
         self.outside_ = outside if rescorer or model else 0.0
         self.n_features_ = None if features is None else features.shape[1]
         self.wide_features_ = features is not None and self._needs_float64(features)
-        return self
 
     def _recipe(self) -> Recipe:
         """Return which opinions of stage 1 are fitted."""
