@@ -11,16 +11,22 @@ from shortlist.datasets import gaussian
 from shortlist.paper import Scale
 
 TINY = Scale(
+    name="tiny",
     seeds=2,
     points=3,
+    refinements=1,
+    selectors=2,
     fixed_weights=(0.1, 0.05),
-    sample_sizes=(100, 200, 300, 400),
-    largest_shortlister=200,
-    shortlister_epochs=1,
-    epochs=2,
+    rows=None,
+    sample_sizes=(100, 300),
+    max_epochs=2,
+    patience=2,
+    classifier_epochs=3,
     classifier_rows=400,
-    test_rows=500,
+    test_rows=300,
+    average_all=True,
 )
+FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "wide", "losses")
 CLASSES = {"cifar100": 18, "cifar10": 10}
 
 
@@ -28,7 +34,7 @@ def write_feature_files(folder: Path, names: list[str]) -> Path:
     """Write Gaussian classes under the names of the paper's data sets."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(names):
-        data = gaussian(1300, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
+        data = gaussian(1000, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
         splits = dict(zip(("fit", "select", "test"), data.split(400, 300), strict=True))
         arrays = {f"x_{split}": samples.x for split, samples in splits.items()}
         arrays |= {f"y_{split}": samples.y.astype(np.int16) for split, samples in splits.items()}

@@ -129,8 +129,8 @@ def _draw_sizes_by_rows(axes: Axes, results: Results, panel: Panel) -> None:
         mean, std = sizes.mean(axis=1), sizes.std(axis=1)
         style = styles[curve.label]
         if len(parts) == 1:
-            color = str(style["color"])
-            axes.axhline(float(mean[0]), label=curve.label, color=color, ls=":", lw=1.2)
+            solid = str(style["color"])
+            axes.axhline(float(mean[0]), label=curve.label, color=solid, ls=":", lw=1.2)
             continue
         rows = [task.rows for task in curve.tasks]
         style |= {"marker": "o", "ms": 4}

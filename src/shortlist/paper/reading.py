@@ -66,7 +66,7 @@ def _is_gap(curve: Frontier, accuracy: float) -> bool:
         return False
     points = curve.envelope()
     after = int(np.searchsorted(points.accuracy, accuracy))
-    if not 0 < after < len(points):
+    if not 0 < after < len(points) or points.accuracy[after] == accuracy:
         return False
     return bool(points.mean_size[after] > LARGEST_RATIO * points.mean_size[after - 1])
 
