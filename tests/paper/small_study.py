@@ -13,7 +13,7 @@ from shortlist.paper import Scale
 TINY = Scale(
     name="tiny",
     seeds=2,
-    points=3,
+    points=2,
     refinements=1,
     selectors=2,
     fixed_weights=(0.1, 0.05),
@@ -22,7 +22,7 @@ TINY = Scale(
     max_epochs=2,
     patience=2,
     classifier_epochs=3,
-    classifier_rows=400,
+    classifier_rows=300,
     test_rows=300,
     average_all=True,
 )
@@ -34,8 +34,8 @@ def write_feature_files(folder: Path, names: list[str]) -> Path:
     """Write Gaussian classes under the names of the paper's data sets."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(names):
-        data = gaussian(1000, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
-        splits = dict(zip(("fit", "select", "test"), data.split(400, 300), strict=True))
+        data = gaussian(800, 0.6, seed=i, n_classes=CLASSES[name], dimension=20)
+        splits = dict(zip(("fit", "select", "test"), data.split(300, 300), strict=True))
         arrays = {f"x_{split}": samples.x for split, samples in splits.items()}
         arrays |= {f"y_{split}": samples.y.astype(np.int16) for split, samples in splits.items()}
         np.savez(folder / f"{name}.npz", **arrays, classes=np.arange(CLASSES[name]))

@@ -18,7 +18,7 @@ from shortlist.paper.ratios import (
     compare_cases,
     of_average,
 )
-from shortlist.paper.reading import size_at
+from shortlist.paper.reading import sizes_at
 from shortlist.paper.results import Results
 from shortlist.paper.sources import PANEL_CHOICES, TITLES
 from shortlist.paper.tasks import MEAN, SINGLE
@@ -223,9 +223,9 @@ def _cost_negligible(results: Results) -> Iterator[Finding]:
                     typical[average][TITLES[panel.data]] = mean
                 elif average == SINGLE:
                     wide.append(f"{TITLES[panel.data]} {mean:.1%}")
-    if not typical[SINGLE]:
-        return
     panels = _panels(results, "fig2")
+    if not any(curve.is_recipe for panel in panels for curve in panel.curves):
+        return
     capped = any(results.capped(c) for p in panels for c in p.curves if c.is_recipe)
     texts = {a: "; ".join(f"{d}: {v:.1%}" for d, v in each.items()) for a, each in typical.items()}
     verdicts = {
@@ -236,7 +236,7 @@ def _cost_negligible(results: Results) -> Iterator[Finding]:
         "The difference between the costs log k and k is negligible",
         "fig2",
         verdicts[SINGLE],
-        texts[SINGLE],
+        texts[SINGLE] or "no points near",
         f"{texts[MEAN]} ({verdicts[MEAN]})" if typical[MEAN] else "not computed",
         f"K: with the largest K the difference is {'; '.join(wide)}" if wide else "",
         tuple(lines),
@@ -253,8 +253,7 @@ def _cost_difference(results: Results, panel: Panel, average: str) -> tuple[floa
     low, high = max(f.accuracy.min() for f in each), min(f.accuracy.max() for f in each)
     at = np.arange(float(low) + 0.002, float(high), 0.002)
     sizes = {
-        cost: np.array([[size_at(f, a) for a in at] for f in of_cost])
-        for cost, of_cost in frontiers.items()
+        cost: np.array([sizes_at(f, at) for f in of_cost]) for cost, of_cost in frontiers.items()
     }
     relative = sizes["linear"] / sizes["log"] - 1
     relative = relative[:, ~np.isnan(relative).any(axis=0)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist.frontier import Frontier
 
@@ -42,8 +43,13 @@ def size_at(curve: Frontier, accuracy: float) -> float:
     >>> round(size_at(curve, 0.75), 6), size_at(curve, 0.85), size_at(curve, 0.95)
     (1.1, nan, nan)
     """
-    size = float(curve.size_at(accuracy))
-    return math.nan if _is_gap(curve, accuracy) else size
+    return float(sizes_at(curve, np.array([accuracy]))[0])
+
+
+def sizes_at(curve: Frontier, accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean size at each accuracy: see `size_at`."""
+    sizes = np.asarray(curve.size_at(accuracies))
+    return np.where(_in_gaps(curve, accuracies), np.nan, sizes)
 
 
 def reason(curve: Frontier, accuracy: float) -> str:
@@ -57,18 +63,21 @@ def reason(curve: Frontier, accuracy: float) -> str:
     """
     if accuracy > curve.accuracy.max():
         return "not reached"
-    return "gap" if _is_gap(curve, accuracy) else ""
+    return "gap" if _in_gaps(curve, np.array([accuracy]))[0] else ""
 
 
-def _is_gap(curve: Frontier, accuracy: float) -> bool:
-    """Return whether the points around an accuracy are far apart."""
+def _in_gaps(curve: Frontier, accuracies: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return for each accuracy whether the points around it are far apart."""
     if curve.parameter_name == "size":
-        return False
+        return np.zeros(accuracies.shape, dtype=bool)
     points = curve.envelope()
-    after = int(np.searchsorted(points.accuracy, accuracy))
-    if not 0 < after < len(points) or points.accuracy[after] == accuracy:
-        return False
-    return bool(points.mean_size[after] > LARGEST_RATIO * points.mean_size[after - 1])
+    after = np.searchsorted(points.accuracy, accuracies)
+    last = len(points) - 1
+    right, left = np.minimum(after, last), np.clip(after - 1, 0, last)
+    is_wide = points.mean_size[right] > LARGEST_RATIO * points.mean_size[left]
+    between = (after > 0) & (after <= last) & (points.accuracy[right] != accuracies)
+    gaps: NDArray[np.bool_] = is_wide & between
+    return gaps
 
 
 def weights_to_add(weights: Sequence[float], sizes: Sequence[float]) -> list[float]:
