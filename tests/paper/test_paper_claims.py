@@ -8,16 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shortlist.paper.claims import (
-    EQUAL_COVARIANCES,
-    NOT,
-    OPEN,
-    PARTLY,
-    REPRODUCED,
-    Finding,
-    check_claims,
-)
+from shortlist.paper.claims import check_claims
 from shortlist.paper.figures import make_figures
+from shortlist.paper.findings import NOT, OPEN, PARTLY, REPRODUCED, Finding
+from shortlist.paper.ratio_claims import EQUAL_COVARIANCES
 from shortlist.paper.results import Results
 from shortlist.paper.scale import FULL, QUICK
 from shortlist.paper.sources import Sources

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
-from shortlist.paper.claims import LOWEST_WEIGHT, OPEN, Finding
+from shortlist.paper.curve_claims import LOWEST_WEIGHT
+from shortlist.paper.findings import OPEN, Finding
 from shortlist.paper.panels import Curve, Panel
 from shortlist.paper.plots import SIZE_ACCURACY
 from shortlist.paper.reading import LARGEST_RATIO

@@ -155,10 +155,10 @@ class SelectorGrid:
         """Yield selectors that are trained together, at most as many as the memory allows."""
         pairs = [(cost, weight) for cost, each in weights.items() for weight in each]
         kind, task = self.device.type, self.task
-        evaluated = min(EVALUATION_ROWS[kind], max(1, rows // 10))
+        evaluated = min(EVALUATION_ROWS.get(kind, EVALUATION_ROWS["cpu"]), max(1, rows // 10))
         # A hidden layer has about four copies of 4 bytes: before and after ReLU, in both layers.
         members = EVALUATION_BYTES // (16 * evaluated * task.width)
-        length = max(1, min(members, MAX_MEMBERS[kind]) // task.selectors)
+        length = max(1, min(members, MAX_MEMBERS.get(kind, MAX_MEMBERS["cpu"])) // task.selectors)
         for start in range(0, len(pairs), length):
             part = pairs[start : start + length]
             yield _Selectors(

@@ -11,8 +11,9 @@ import torch
 
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_choice, check_count
-from shortlist.paper.claims import Finding, check_claims
+from shortlist.paper.claims import check_claims
 from shortlist.paper.figures import FIGURES, make_figures
+from shortlist.paper.findings import Finding
 from shortlist.paper.page import write_page
 from shortlist.paper.panels import Figure, Panel
 from shortlist.paper.plots import draw
