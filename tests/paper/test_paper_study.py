@@ -248,7 +248,7 @@ def test_settings_and_every_training_run_are_in_the_json_file(report, output):
 def test_the_page_says_what_every_figure_was_trained_on(output):
     page = (output / "paper.md").read_text()
     section = page.split("## Settings")[1].split("## Figures")[0]
-    assert "learning rate 1e-3, batches of 128 rows and weight decay 1e-05" in section
+    assert "learning rate 1e-3, batches of 128 rows and weight decay 1e-5" in section
     assert "128 units" in section
     assert "start at zero" in section
     assert "after 2 epochs without improvement" in section
@@ -258,6 +258,7 @@ def test_the_page_says_what_every_figure_was_trained_on(output):
     assert cells[5].endswith("from 0.5 to 0.001")
     assert cells[6].endswith("from 0.3 to 0.0001")
     assert cells[7] == "2"
+    assert all(line.count("|") == 13 for line in section.splitlines() if line.startswith("| fig"))
     assert cells[8] == "2"  # Both epochs were run, which is the maximum.
     assert re.fullmatch(r"[1-9]\d* of \d+", cells[11])
     assert "The paper gives the networks" in page.split("\n\n")[1]

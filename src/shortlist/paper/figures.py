@@ -247,7 +247,7 @@ def _gaussian_task(study: _Study, data: str, rows: int, **attributes: object) ->
         "family": "threshold",
         "members": THRESHOLDS,
         "rows": rows,
-        "weights": tuple(grid.weights(cost) for cost in COSTS),
+        "weights": tuple(grid.weights(cost, artificial=True) for cost in COSTS),
         "refinements": min(scale.refinements, 1),
         "selectors": scale.selectors if averaged else 1,
     }
@@ -278,7 +278,7 @@ def _gaussian_curves(study: _Study, data: str) -> tuple[Curve, ...]:
             for curve in study.curves(VARIANT, variant, ["linear"])
         ),
         *(Curve(f"r*, cost {COSTS[cost]}", (optimal,), cost) for cost in COSTS),
-        Curve("one threshold on p(y | x)", (study.task("Bayes", data),)),
+        Curve("one threshold on the true probabilities", (study.task("Bayes", data),)),
     )
 
 
@@ -289,7 +289,7 @@ def _gaussian_by_rows(study: _Study, data: str) -> tuple[Curve, ...]:
     return (
         Curve("conformal (LAC)", tuple(study.task("LAC", data, rows=m) for m in counts)),
         *(Curve(study.label(RECIPE, cost), tasks, cost) for cost in COSTS),
-        Curve("one threshold on p(y | x)", (study.task("Bayes", data),)),
+        Curve("one threshold on the true probabilities", (study.task("Bayes", data),)),
     )
 
 

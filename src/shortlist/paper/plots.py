@@ -138,7 +138,7 @@ def _draw_sizes_by_rows(axes: Axes, results: Results, panel: Panel) -> None:
         color = line.get_color()
         axes.errorbar(rows, mean, std, fmt="none", ecolor=color, elinewidth=0.7)
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0.9)
+    axes.set_ylim(0.9, (1 + MARGIN) * max(axes.get_ylim()[1], 2.0))
     axes.set_xlabel("m: rows to train the selector on")
     axes.set_ylabel(f"Cardinality at {SIZE_ACCURACY:.0%}")
 

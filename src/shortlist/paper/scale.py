@@ -11,6 +11,9 @@ from shortlist._utils.validation import check_choice
 LOWEST = {"log": 0.001, "linear": 0.0001}
 HIGHEST = {"log": 0.5, "linear": 0.3}
 """Ends of the grids of cost weights. The paper's plots end at 0.01; higher accuracies need less."""
+ARTIFICIAL_LOWEST = {"log": 0.02, "linear": 0.004}
+ARTIFICIAL_HIGHEST = {"log": 0.6, "linear": 0.2}
+"""The same for threshold sets on artificial data, which have sizes of 1 and of 10 beyond."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,15 @@ class Scale:
     average_all: bool = False
     sensitivity: bool = False
 
-    def weights(self, cost: str) -> tuple[float, ...]:
+    def weights(self, cost: str, *, artificial: bool = False) -> tuple[float, ...]:
         """Return the cost weights of a curve before its grid is refined.
 
         Parameters
         ----------
         cost : {"log", "linear"}
             The cost. The cost k is higher than log k, so its weights are lower.
+        artificial : bool, default=False
+            Whether the weights are for artificial data.
 
         Returns
         -------
@@ -85,10 +90,9 @@ class Scale:
             Cost weights in decreasing order.
         """
         check_choice(cost, "cost", list(LOWEST))
-        return tuple(
-            float(f"{weight:.4g}")
-            for weight in np.geomspace(HIGHEST[cost], LOWEST[cost], self.points)
-        )
+        high, low = (ARTIFICIAL_HIGHEST, ARTIFICIAL_LOWEST) if artificial else (HIGHEST, LOWEST)
+        grid = np.geomspace(high[cost], low[cost], self.points)
+        return tuple(float(f"{weight:.4g}") for weight in grid)
 
 
 QUICK = Scale(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from shortlist.learning.settings import MIN_STEPS_PER_EPOCH
 from shortlist.paper.panels import Figure
 from shortlist.paper.reading import REFINED_RATIO
@@ -31,13 +33,13 @@ def settings_section(results: Results) -> Iterator[str]:
     str
         The next line.
     """
-    scale = results.scale
+    scale, decay = results.scale, np.format_float_scientific(WEIGHT_DECAY, trim="-", exp_digits=1)
     yield "## Settings"
     yield ""
     yield (
         f"As in the paper, h is linear and trained with the logistic loss, r has two hidden ReLU "
         f"layers and is trained with the cost-sensitive logistic loss, and both use Adam with "
-        f"learning rate 1e-3, batches of {BATCH_SIZE} rows and weight decay {WEIGHT_DECAY:g}. "
+        f"learning rate 1e-3, batches of {BATCH_SIZE} rows and weight decay {decay}. "
         "Chosen here, unless a label says otherwise: the hidden layers of r have 128 units, "
         "initialized as PyTorch does by default; all weights of the last layer of r, and "
         "those of h, start at zero; inputs are standardized to mean 0 and standard deviation 1; a "
