@@ -17,7 +17,7 @@ from shortlist.paper.scale import FULL, QUICK
 from shortlist.paper.sources import Sources
 from shortlist.paper.tasks import MEAN, SINGLE, Outcome, Task, Trace, Training
 
-SCALE = replace(FULL, seeds=2, points=30, fixed_weights=(0.1, 0.05), sensitivity=False)
+SCALE = replace(FULL, seeds=2, points=24, fixed_weights=(0.1, 0.05), sensitivity=False)
 NAMES = ("cifar100_finetuned", "cifar100", "imagenet", "cifar10", "svhn")
 SIZES = {
     name: {"fit": 100, "select": 500_000, "test": 100, "classes": 100}
@@ -44,7 +44,7 @@ def make_outcome(
     cost_factor: float = 1.0,
     mean_factor: float = 1.0,
     shrink: bool = False,
-    points: int = 30,
+    points: int = 24,
     capped: int = 0,
 ) -> Outcome:
     """Return the outcome of a method whose sets have `factor` times the size of top-k's."""
@@ -66,7 +66,7 @@ def make_outcome(
                 traces.append(Trace(cost, average, "cost_weight", *values))
         return _outcome(traces, replace(CONVERGED, capped=capped))
     ratio = 0.8 if task.method == "LAC" else 0.4
-    at = np.linspace(0.72, 0.99, 300)
+    at = np.linspace(0.72, 0.99, 100)
     return _outcome([Trace("", SINGLE, "accuracy", *_lists(at, at, ratio * (at - 0.7) / 0.0175))])
 
 

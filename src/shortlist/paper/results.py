@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,8 +61,8 @@ class Results:
         Size of the study.
     data : mapping of str to mapping of str to int
         Numbers of rows and classes of each data set.
-    seeds : sequence of int, optional
-        The seeds. By default, those of the scale.
+    seeds : sequence of int
+        The seeds.
     missing : int, default=0
         Number of curves that are left out because they were not computed.
     """
@@ -72,6 +73,9 @@ class Results:
     data: Mapping[str, DataSize]
     seeds: Sequence[int]
     missing: int = 0
+    _frontiers: dict[Curve, list[Frontier]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def figure(self, name: str) -> Figure | None:
         """Return a figure by name.
@@ -101,7 +105,9 @@ class Results:
         list of Frontier
             The points for each seed.
         """
-        return [self._frontier(curve, seed) for seed in self.seeds]
+        if curve not in self._frontiers:
+            self._frontiers[curve] = [self._frontier(curve, seed) for seed in self.seeds]
+        return self._frontiers[curve]
 
     def _frontier(self, curve: Curve, seed: int) -> Frontier:
         points = list(self._points(curve, seed))
@@ -125,7 +131,7 @@ class Results:
             for parameter, accuracy, mean_size in zip(
                 trace.parameter, trace.accuracy, trace.mean_size, strict=True
             ):
-                if curve.weight is None or np.isclose(parameter, curve.weight):
+                if curve.weight is None or math.isclose(parameter, curve.weight):
                     yield Point(task, outcome, trace.parameter_name, parameter, accuracy, mean_size)
 
     def capped(self, curve: Curve) -> bool:
