@@ -23,6 +23,7 @@ from small_shortlisters import (
 import shortlist as sl
 from shortlist.predictors.shortlister.opinions import GivenScores, LearnerOpinion
 from shortlist.predictors.shortlister.pool import Pool
+from shortlist.predictors.shortlister.score import MANY_ROWS, ShortlisterScore
 
 # The stages
 
@@ -140,6 +141,13 @@ def test_without_features_stage_2_corrects_the_probabilities() -> None:
 
 
 # Effort, learners and extra rows
+
+
+def test_with_many_rows_a_network_without_the_scores_is_twice_as_wide() -> None:
+    score = ShortlisterScore(width=8)
+    for n_rows, width in ((MANY_ROWS, 8), (MANY_ROWS + 1, 16)):
+        widths = {a.name: a.width for a in score._recipe(n_rows).architectures}
+        assert widths == {"residual network": 8, "wide network": width}
 
 
 def test_the_effort_decides_which_networks_are_trained() -> None:
