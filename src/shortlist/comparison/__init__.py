@@ -70,7 +70,8 @@ def compare(
         Methods by name. By default: the Shortlister, networks and logistic regression retrained
         on the features (if there are any), fixed top-k, LAC, APS, RAPS and SAPS (randomized, with
         the temperature that makes their sets shortest), the plug-in rule with logarithmic cost,
-        the paper's path of selectors, and LAC on re-scored probabilities.
+        the paper's path of selectors (which see the features alone, and a variant that also sees
+        the scores), and LAC on re-scored probabilities.
     calibration : float or None, default=0.25
         Fraction of the rows to calibrate with. All methods use the same calibration rows. With
         None, all rows are used to fit, no accuracy is guaranteed, and only sizes at equal accuracy
