@@ -190,9 +190,9 @@ class _Likelihood:
 
         def sums(block: tuple[Tensor, Tensor]) -> Tensor:
             logs, own = block
-            terms = (logs * scale).exp_()
+            terms = _exp(logs * scale)
             total = terms.sum(dim=1).to(torch.float64)
-            terms.mul_(logs)  # Before the second factor: the square of a logit can overflow.
+            terms.mul_(logs)  # One factor after the other: the square of a logit can overflow.
             mean = terms.sum(dim=1).to(torch.float64) / total
             square = terms.mul_(logs).sum(dim=1).to(torch.float64) / total
             first = mean - own
@@ -210,6 +210,15 @@ class _Likelihood:
         """
         _, second, square = self.derivatives(log_scale)
         return square / (math.exp(log_scale) * second) ** 2 if second > 0 else math.inf
+
+
+def _exp(x: Tensor) -> Tensor:
+    """Replace values that are at most 0 by their exponentials; NumPy is faster on a CPU."""
+    if x.device.type != "cpu":
+        return x.exp_()
+    with np.errstate(under="ignore"):
+        np.exp(x.numpy(), out=x.numpy())
+    return x
 
 
 def _maximize(likelihood: _Likelihood, log_scale: float) -> float:
