@@ -173,9 +173,9 @@ def test_a_sample_is_as_precise_as_stated(monkeypatch):
     rows: list[int] = []
     compute = module._Likelihood.__init__
 
-    def record(self, ranking, *rest):
-        rows.append(len(ranking))
-        compute(self, ranking, *rest)
+    def record(self, ranking, index, sample, *rest):
+        rows.append(len(sample))
+        compute(self, ranking, index, sample, *rest)
 
     monkeypatch.setattr(module._Likelihood, "__init__", record)
     all_scores, all_y = draw(60_000, seed=8, temperature=2.0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
-from shortlist._utils.blocks import CACHED_ELEMENTS
+from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
 from shortlist._utils.threads import map_in_threads
 from shortlist._utils.validation import check_choice, check_non_negative
 from shortlist._utils.warnings import warn
@@ -112,11 +112,8 @@ def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
     order = np.random.default_rng(0).permutation(len(ranking))
 
     def likelihood(share: float) -> _Likelihood:
-        size = math.ceil(share * len(ranking))
-        if size == len(ranking):
-            return _Likelihood(ranking, index, score_type, only_listed)
-        at = torch.from_numpy(np.sort(order[:size])).to(ranking.device)
-        return _Likelihood(ranking[at], index[at], score_type, only_listed)
+        rows = torch.from_numpy(np.sort(order[: math.ceil(share * len(ranking))]))
+        return _Likelihood(ranking, index, rows.to(ranking.device), score_type, only_listed)
 
     if used * rows > 2 * PILOT_ROWS:
         pilot = likelihood(PILOT_ROWS / rows)
@@ -140,9 +137,11 @@ class _Likelihood:
     Parameters
     ----------
     ranking : Ranking
-        Rows of this process, at least one.
+        Rows of this process.
     index : Tensor of shape (n_rows,)
         Label indices.
+    sample : Tensor of int
+        Rows to use, at least one.
     score_type : {"logits", "proba", "log_proba"}
         Type of the scores.
     only_listed : bool
@@ -150,22 +149,30 @@ class _Likelihood:
     """
 
     def __init__(
-        self, ranking: Ranking, index: Tensor, score_type: ScoreType, only_listed: bool
+        self,
+        ranking: Ranking,
+        index: Tensor,
+        sample: Tensor,
+        score_type: ScoreType,
+        only_listed: bool,
     ) -> None:
         self.device = ranking.device
-        self._size = len(ranking) * ranking.width
-        columns = target_columns(ranking, index)
+        self._size = len(sample) * ranking.width
 
         def read(rows: slice) -> tuple[Tensor, Tensor]:
             """Return logarithms minus the largest of their row, and those of the labels."""
-            logs = log_columns(ranking, rows, score_type)
+            part = ranking[sample[rows]]
+            columns = target_columns(part, index[sample[rows]])
+            logs = log_columns(part, slice(0, len(part)), score_type)
             logs = logs[:, :-1] if only_listed else logs
             logs = (logs - logs.amax(dim=1, keepdim=True)).to(torch.float32)
-            return logs, logs.gather(1, columns[rows, None])[:, 0].to(torch.float64)
+            return logs, logs.gather(1, columns[:, None])[:, 0].to(torch.float64)
 
-        self._blocks = self._map(read, ranking.blocks(CACHED_ELEMENTS))
+        elements = CACHED_ELEMENTS if self.device.type == "cpu" else None
+        blocks = row_blocks(len(sample), ranking.width, self.device, elements=elements)
+        self._blocks = self._map(read, list(blocks))
         self._group = current_group()
-        self._n_rows = self._group.sum(len(ranking))
+        self._n_rows = self._group.sum(len(sample))
 
     def _map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Apply a function to blocks, on a CPU in threads."""
