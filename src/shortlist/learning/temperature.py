@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -35,7 +35,6 @@ step is about the square of its length."""
 MAX_STEPS = 60
 MAX_LOG_SCALE = math.log(MAX_TEMPERATURE)
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -157,28 +156,30 @@ class _Likelihood:
         only_listed: bool,
     ) -> None:
         self.device = ranking.device
-        self._size = len(sample) * ranking.width
+        width = ranking.n_classes if ranking.is_dense else ranking.depth + (not only_listed)
+        # One table, since many small ones between temporaries fragment the memory.
+        self._logs = torch.empty((len(sample), width), device=self.device)
+        self._own = torch.empty(len(sample), dtype=torch.float64, device=self.device)
+        elements = CACHED_ELEMENTS if self.device.type == "cpu" else None
+        self._blocks = list(row_blocks(len(sample), width, self.device, elements=elements))
 
-        def read(rows: slice) -> tuple[Tensor, Tensor]:
-            """Return logarithms minus the largest of their row, and those of the labels."""
+        def read(rows: slice) -> None:
+            """Store logarithms minus the largest of their row, and those of the labels."""
             part = ranking[sample[rows]]
             columns = target_columns(part, index[sample[rows]])
-            logs = log_columns(part, slice(0, len(part)), score_type)
-            logs = logs[:, :-1] if only_listed else logs
-            logs = (logs - logs.amax(dim=1, keepdim=True)).to(torch.float32)
-            return logs, logs.gather(1, columns[:, None])[:, 0].to(torch.float64)
+            logs = log_columns(part, slice(0, len(part)), score_type)[:, :width]
+            self._logs[rows] = logs - logs.amax(dim=1, keepdim=True)
+            self._own[rows] = self._logs[rows].gather(1, columns[:, None])[:, 0].to(torch.float64)
 
-        elements = CACHED_ELEMENTS if self.device.type == "cpu" else None
-        blocks = row_blocks(len(sample), ranking.width, self.device, elements=elements)
-        self._blocks = self._map(read, list(blocks))
+        self._map(read)
         self._group = current_group()
         self._n_rows = self._group.sum(len(sample))
 
-    def _map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Apply a function to blocks, on a CPU in threads."""
+    def _map(self, work: Callable[[slice], Result]) -> list[Result]:
+        """Apply a function to blocks of rows, on a CPU in threads."""
         if self.device.type != "cpu":
-            return [work(item) for item in items]
-        return map_in_threads(work, items, size=self._size)
+            return [work(rows) for rows in self._blocks]
+        return map_in_threads(work, self._blocks, size=self._logs.numel())
 
     def derivatives(self, log_scale: float) -> tuple[float, float, float]:
         """Return two derivatives of the mean negative log-likelihood of a row by the scale.
@@ -195,8 +196,8 @@ class _Likelihood:
         """
         scale = math.exp(log_scale)
 
-        def sums(block: tuple[Tensor, Tensor]) -> Tensor:
-            logs, own = block
+        def sums(rows: slice) -> Tensor:
+            logs, own = self._logs[rows], self._own[rows]
             terms = _exp(logs * scale)
             total = terms.sum(dim=1).to(torch.float64)
             terms.mul_(logs)  # One factor after the other: the square of a logit can overflow.
@@ -205,7 +206,7 @@ class _Likelihood:
             first = mean - own
             return torch.stack([first.sum(), (square - mean * mean).sum(), (first * first).sum()])
 
-        total = torch.stack(self._map(sums, self._blocks)).sum(dim=0)
+        total = torch.stack(self._map(sums)).sum(dim=0)
         first, second, square = (self._group.sum(total) / self._n_rows).tolist()
         return first, second, square
 
