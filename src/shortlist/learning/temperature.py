@@ -23,7 +23,7 @@ from shortlist.ranking.score_types import ScoreType, infer_score_type
 MAX_TEMPERATURE = 100.0
 """Temperatures are limited to the range from 1 / MAX_TEMPERATURE to MAX_TEMPERATURE. If every top
 label is the true label, the likelihood is largest at temperature 0."""
-MAX_SCORES = 1 << 24
+MAX_SCORES = 1 << 23
 """Maximum number of scores in a fit. Of larger inputs, a random sample of the rows is used."""
 MAX_STANDARD_ERROR = 0.005
 """Standard error of the logarithm of the temperature below which further rows are not used."""
@@ -65,7 +65,7 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str =
     label is not listed are ignored.
 
     Of many rows, a random sample is used that makes the standard error of the temperature about
-    0.5% (and of at most 2^24 scores). The error of m rows is that of a maximum-likelihood estimator
+    0.5% (and of at most 2^23 scores). The error of m rows is that of a maximum-likelihood estimator
     without the assumption that the model is right: the root of ``V / m``, where ``V`` is the mean
     square of the derivative of a row's log-likelihood by log T, over the square of the mean second
     derivative (the Fisher information). 1,000 rows estimate ``V``. The sample depends on the number
