@@ -264,21 +264,51 @@ def test_every_method_raises_for_an_unknown_method(
 
 
 def test_speed(tmp_path: Path) -> None:
-    """Run some benchmarks with this library alone; other results stay in the file."""
+    """Run some benchmarks without other libraries; other results stay in the file."""
     file = tmp_path / "results.json"
     small = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
     names = ["lac-1", "aps-20"]
     output = run_process("speed/run.py", *small, "--only", *names, "-o", str(file))
     results = json.loads(file.read_text())["benchmarks"]
     assert list(results) == names
+    own = [("shortlist", ""), ("shortlist", "temperature=None")]
     for name, coverage in (("lac-1", 0.9), ("aps-20", 0.745)):
-        (result,) = results[name]
-        assert result["library"] == "shortlist"
-        assert result["seconds"] == pytest.approx(result["calibrate"] + result["predict"], rel=1e-3)
-        assert abs(result["coverage"] - coverage) < 0.1
-        assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
-    run_process("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
-    assert list(json.loads(file.read_text())["benchmarks"]) == names
+        found = [(result["library"], result["label"]) for result in results[name]]
+        assert found == (own if name == "aps-20" else [*own, ("numpy", "")])
+        for result in results[name]:
+            for measured in (result, result["busy"]):
+                total = measured["calibrate"] + measured["predict"]
+                assert measured["seconds"] == pytest.approx(total, rel=1e-3)
+            assert abs(result["coverage"] - coverage) < 0.1
+            assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
+    quiet = [*small, "--without-neighbors", "--only", "lac-1"]
+    run_process("speed/run.py", *quiet, "-o", str(file))
+    results = json.loads(file.read_text())["benchmarks"]
+    assert list(results) == names
+    assert ["busy" in results[name][0] for name in names] == [False, True]
+
+
+def test_speed_neighbors_end_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    with import_module("neighbors").neighbors(2) as processes:
+        assert [process.poll() for process in processes] == [None, None]
+    assert all(process.poll() is not None for process in processes)
+
+
+@pytest.mark.parametrize("score", ["lac", "aps"])
+def test_plain_numpy_predicts_the_same_sets(monkeypatch: pytest.MonkeyPatch, score: str) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    draw, plain = import_module("synthetic").draw, import_module("plain_numpy").PlainNumPy
+    (scores, y), (new, new_y) = draw(3000, 20, seed=0), draw(3000, 20, seed=1)
+    method = plain(score, "proba")
+    method.calibrate(scores, y)
+    (sets,) = method.predict(new, [0.9])
+    sizes, hits = method.sizes_and_hits(sets, new_y)
+    expected = (
+        sl.SplitConformal(score, temperature=None).fit(scores, y).predict_set(new, accuracy=0.9)
+    )
+    assert np.mean(sizes != expected.sizes) < 0.01
+    assert np.mean(hits != expected.contains(new_y)) < 0.01
 
 
 def test_speed_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,12 +329,18 @@ def test_speed_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_speed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
     table = import_module("table")
-    own = {"library": "shortlist", "seconds": 2.0, "memory": 10.0}
-    slow = {"library": "mapie", "seconds": 30.0, "memory": 900.0}
+    own = {"library": "shortlist", "seconds": 2.0, "memory": 10.0, "busy": {"seconds": 5.0}}
+    slow = {"library": "mapie", "seconds": 30.0, "memory": 900.0, "busy": {"seconds": 9.0}}
     fast = {"library": "torchcp", "seconds": 6.0, "memory": 800.0, "fewer_rows": 10.0}
-    summary = table.summary_table({"benchmarks": {"lac-1": [own, slow, fast]}})
-    row = "| LAC, one level | 2.00 s | TorchCP, 6.00 s (10× fewer rows) | 3× | 10 MB, 800 MB |"
-    assert summary.splitlines()[2:] == [row]
+    fast |= {"busy": {"seconds": 20.0}}
+    numpy = {"library": "numpy", "label": "", "seconds": 1.0, "memory": 5.0}
+    plain = {"library": "shortlist", "label": "temperature=None", "seconds": 1.5, "memory": 9.0}
+    summary = table.summary_table({"benchmarks": {"lac-1": [own, plain, numpy, slow, fast]}})
+    alternative = "1.00 s | TorchCP, 6.00 s (busy 20.00 s) (10× fewer rows)"
+    assert summary.splitlines()[2:] == [
+        f"| LAC, one level | 2.00 s (busy 5.00 s) | {alternative} | 3× | 1.8× | 10 MB, 800 MB |",
+        f"| LAC, one level, `temperature=None` | 1.50 s | {alternative} | 4× |  | 9 MB, 800 MB |",
+    ]
     sets = {"new_rows": 10_000, "coverage": 0.9, "mean_size": 4.0}
     assert table.has_similar_sets(sets, {**sets, "coverage": 0.91})
     assert not table.has_similar_sets(sets, {**sets, "coverage": 0.8})
