@@ -15,6 +15,7 @@ from shortlist._utils.validation import check_choice, check_count
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import LAC, ConformityScore
 from shortlist.learning.batches import Examples
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import (
     Ensemble,
@@ -31,7 +32,6 @@ from shortlist.learning.settings import (
     resolve_seed,
 )
 from shortlist.learning.temperature import fit_scale
-from shortlist.learning.training import train
 from shortlist.learning.validation import split_rows
 from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.predictors.extra_rows import ExtraRows
@@ -304,17 +304,8 @@ class RetrainedClassifier(ConformalPredictor):
             )
 
         network = Ensemble(standardize, build_with_seed(build, settings.seed)).to(index.device)
-        train(
-            network,
-            [x],
-            [index],
-            lambda outputs, target: cross_entropy(outputs, target).mean(dim=1),
-            settings,
-            members=[f"network {j}" for j in range(self.members)],
-            use_cuda_graph=True,
-            progress=self.progress,
-            name="retrained classifier",
-        )
+        fit = EnsembleFit("network", "retrained classifier", network, [x], index)
+        train_ensembles([fit], cross_entropy, settings, self.progress)
         return network
 
     def _fit_logistic(

@@ -24,7 +24,7 @@ from shortlist._utils.out_of_core import (
 from shortlist._utils.progress import Show
 from shortlist._utils.threads import map_in_threads
 from shortlist.conformal.envelope import bucket_masses
-from shortlist.learning.cross_fitting import CrossFit, train_cross_fits
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.settings import TrainingSettings, build_with_seed
 from shortlist.learning.training import History
@@ -226,7 +226,7 @@ class RankModel:
         log_proba_scale = standardize.scale[-2 * depth :]
         log_proba_scale[log_proba_scale < MIN_DEVIATION] = 1.0
         network = Residual(standardize, build_with_seed(build, settings.seed)).to(device)
-        fit = CrossFit(
+        fit = EnsembleFit(
             "rank network",
             "rank of the true label",
             network,
@@ -234,7 +234,7 @@ class RankModel:
             buckets.of_rank(rank).to(device),
             folds,
         )
-        (history,) = train_cross_fits([fit], cross_entropy, settings, progress)
+        (history,) = train_ensembles([fit], cross_entropy, settings, progress)
         model = cls(network, buckets, depth, history)
         if isinstance(x, Tensor) and not isinstance(log_p, LazyMatrix):
             return model, model._masses(x, prior, folds)

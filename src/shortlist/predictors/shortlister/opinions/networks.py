@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shortlist.learning.cross_fitting import CrossFit, train_cross_fits
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, zero_last_layer
 from shortlist.learning.settings import build_with_seed
@@ -99,14 +99,14 @@ def fit_networks(
         The opinion of each architecture, and the losses of its training.
     """
     fits = [_prepare_fit(rows, architecture, extra=extra) for architecture in architectures]
-    histories = train_cross_fits(fits, cross_entropy, rows.settings, rows.progress)
+    histories = train_ensembles(fits, cross_entropy, rows.settings, rows.progress)
     return [
         (NetworkOpinion(fit.network.requires_grad_(False)), history)
         for fit, history in zip(fits, histories, strict=True)
     ]
 
 
-def _prepare_fit(rows: FoldedRows, architecture: Architecture, *, extra: bool) -> CrossFit:
+def _prepare_fit(rows: FoldedRows, architecture: Architecture, *, extra: bool) -> EnsembleFit:
     """Build the networks of an architecture, with the rows that they learn from."""
     features, index, folds = rows.labeled(extra=extra)
     inputs, target = [features], index
@@ -137,7 +137,7 @@ def _prepare_fit(rows: FoldedRows, architecture: Architecture, *, extra: bool) -
     if architecture.residual:
         network = Residual(rows.standardize, stack, rows.ranking.scale)
     network = network.to(rows.index.device)
-    return CrossFit(architecture.name, architecture.name, network, inputs, target, folds)
+    return EnsembleFit(architecture.name, architecture.name, network, inputs, target, folds)
 
 
 def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:

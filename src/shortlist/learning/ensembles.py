@@ -1,10 +1,9 @@
-"""Train cross-fitted ensembles: on a CPU, each member in one thread.
+"""Train ensembles: on a CPU, each member in one thread.
 
-A member of an ensemble learns from the rows outside its own fold, and stops early on the rows of
-its fold. In one process on a CPU, the members of all ensembles are trained by threads that take
-one member after the other and do not wait for each other. Otherwise the members of an ensemble are
-trained together by `train`: on a GPU, in a process group, with checkpoints, and with rows that do
-not fit in memory.
+In one process on a CPU, the members of all ensembles are trained by threads that take one member
+after the other and do not wait for each other. Otherwise the members of an ensemble are trained
+together by `train`: on a GPU, in a process group, with checkpoints, and with rows that do not fit
+in memory.
 """
 
 from __future__ import annotations
@@ -27,15 +26,19 @@ from shortlist.learning.networks import Ensemble
 from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import TrainingSettings
 from shortlist.learning.training import History, TrainingRun, train
-from shortlist.learning.validation import count_folds
+from shortlist.learning.validation import count_folds, split_rows
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
 """Function from the outputs of all members and the targets to losses of shape (members, rows)."""
 
 
 @dataclass(frozen=True)
-class CrossFit:
+class EnsembleFit:
     """An ensemble, and the rows to train it on.
+
+    If it is cross-fitted, a member learns from the rows outside its own fold, and stops early on
+    the rows of its fold. Otherwise all members learn from the same rows, and stop early on the same
+    validation rows, which are those of `split_rows`.
 
     Parameters
     ----------
@@ -49,8 +52,9 @@ class CrossFit:
         Arguments of the network.
     target : Tensor of shape (n_rows,)
         Columns of the true labels.
-    folds : Tensor of shape (n_rows,)
-        Fold of each row. Rows whose fold is the number of members train all members.
+    folds : Tensor of shape (n_rows,), optional
+        Fold of each row, if the ensemble is cross-fitted. Rows whose fold is the number of members
+        train all members.
     """
 
     name: str
@@ -58,7 +62,7 @@ class CrossFit:
     network: Ensemble
     inputs: Sequence[Matrix]
     target: Tensor
-    folds: Tensor
+    folds: Tensor | None = None
 
     @property
     def members(self) -> list[str]:
@@ -70,18 +74,62 @@ class CrossFit:
         """Whether the members can be trained by threads."""
         group = current_group()
         is_alone = group.world_size == 1 and group.store(self.title) is None
-        rows = Examples(tuple(self.inputs), (self.target,))
+        rows = self.examples
         return is_alone and rows.device.type == "cpu" and not rows.is_windowed
 
+    @property
+    def examples(self) -> Examples:
+        """The rows to train on."""
+        return Examples(tuple(self.inputs), (self.target,))
 
-def train_cross_fits(
-    fits: Sequence[CrossFit], losses: RowLosses, settings: TrainingSettings, progress: Show
+    def split(self, position: int, settings: TrainingSettings) -> tuple[Tensor, Tensor]:
+        """Return the training rows and the validation rows of a member.
+
+        Parameters
+        ----------
+        position : int
+            Number of the member.
+        settings : TrainingSettings
+            Fraction of the validation rows, and seed.
+
+        Returns
+        -------
+        tuple of two Tensor
+        """
+        if self.folds is None:
+            return split_rows(self.examples, settings)
+        is_own = self.folds == position
+        return (~is_own).nonzero()[:, 0], is_own.nonzero()[:, 0]
+
+    def settings_of(self, position: int, settings: TrainingSettings) -> TrainingSettings:
+        """Return the settings of the training of a member.
+
+        Parameters
+        ----------
+        position : int
+            Number of the member.
+        settings : TrainingSettings
+            Settings of the ensemble.
+
+        Returns
+        -------
+        TrainingSettings
+        """
+        if self.folds is None:  # The rows are the same, but their order is not.
+            return replace(settings, seed=settings.seed + position)
+        # As many steps in an epoch as if the batches had rows of all folds.
+        share = int((self.folds != position).sum()) / len(self.folds)
+        return replace(settings, batch_size=max(1, round(settings.batch_size * share)))
+
+
+def train_ensembles(
+    fits: Sequence[EnsembleFit], losses: RowLosses, settings: TrainingSettings, progress: Show
 ) -> list[History]:
-    """Train several cross-fitted ensembles in place; see `train`.
+    """Train several ensembles in place; see `train`.
 
     Parameters
     ----------
-    fits : sequence of CrossFit
+    fits : sequence of EnsembleFit
         Ensembles.
     losses : callable
         Function from the outputs of all members and the targets to the loss of each member and
@@ -110,14 +158,18 @@ def train_cross_fits(
 
 
 def _train_together(
-    fit: CrossFit, losses: RowLosses, settings: TrainingSettings, progress: Show
+    fit: EnsembleFit, losses: RowLosses, settings: TrainingSettings, progress: Show
 ) -> History:
     """Train the members of an ensemble in the same steps."""
+
+    def mean_losses(outputs: Tensor, target: Tensor) -> Tensor:
+        return losses(outputs, target).mean(dim=1)
+
     return train(
         fit.network,
         fit.inputs,
         [fit.target],
-        losses,
+        mean_losses if fit.folds is None else losses,
         settings,
         members=fit.members,
         folds=fit.folds,
@@ -131,7 +183,7 @@ def _train_together(
 class _Member:
     """One member to train."""
 
-    fit: CrossFit
+    fit: EnsembleFit
     position: int
     step: Step
 
@@ -142,11 +194,12 @@ class _Member:
 
 
 def _train_apart(
-    fits: Sequence[CrossFit], losses: RowLosses, settings: TrainingSettings, progress: Show
+    fits: Sequence[EnsembleFit], losses: RowLosses, settings: TrainingSettings, progress: Show
 ) -> list[History]:
     """Train the members of all ensembles in threads."""
     for fit in fits:
-        count_folds(fit.folds, len(fit.members))
+        if fit.folds is not None:
+            count_folds(fit.folds, len(fit.members))
     lock, cancelled = threading.Lock(), threading.Event()
 
     def locked(step: Step) -> Step:
@@ -188,25 +241,22 @@ def _train_apart(
 def _train_member(
     member: _Member, losses: RowLosses, settings: TrainingSettings, cancelled: threading.Event
 ) -> History:
-    """Train one member on the rows outside its fold."""
-    fit, is_own = member.fit, member.fit.folds == member.position
-    rows, validation_rows = (~is_own).nonzero()[:, 0], is_own.nonzero()[:, 0]
+    """Train one member on its own training rows."""
+    fit = member.fit
     # A copy, because PyTorch counts the changes of all slices of a tensor together, so that members
     # that share the memory of the ensemble cannot be trained at the same time.
     network = deepcopy(fit.network.select_member(member.position))
     # The global generator would depend on what other threads draw from it.
     network.stack.generator = generator = torch.Generator()
-    # As many steps in an epoch as if the batches had rows of all folds.
-    batch_size = max(1, round(settings.batch_size * len(rows) / len(is_own)))
     run = TrainingRun(
         network,
-        Examples(tuple(fit.inputs), (fit.target,)),
+        fit.examples,
         lambda outputs, target: losses(outputs, target).mean(dim=1),
-        replace(settings, batch_size=batch_size),
+        fit.settings_of(member.position, settings),
         [fit.members[member.position]],
         use_cuda_graph=False,
         name=fit.title,
-        split=(rows, validation_rows),
+        split=fit.split(member.position, settings),
         generator=generator,
     )
     while run.should_continue() and not cancelled.is_set():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shortlist._utils import out_of_core
 from shortlist._utils.threads import VARIABLE, single_threaded
-from shortlist.learning.cross_fitting import CrossFit, train_cross_fits
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.gram import gram_matrix
 from shortlist.learning.networks import Ensemble, Stack, Standardize, perceptron
 from shortlist.learning.process_group import SingleProcess, use_process_group
@@ -41,15 +41,15 @@ def ensemble(x: Tensor, width: int = 16, dropout: float = 0.3) -> Ensemble:
 
 def cross_fit(
     x: Tensor, y: Tensor, folds: Tensor, name: str = "network", **options: object
-) -> CrossFit:
-    return CrossFit(name, name, ensemble(x, **options), [x], y, folds)  # type: ignore[arg-type]
+) -> EnsembleFit:
+    return EnsembleFit(name, name, ensemble(x, **options), [x], y, folds)  # type: ignore[arg-type]
 
 
 def fit(
-    *fits: CrossFit, settings: TrainingSettings = SETTINGS
+    *fits: EnsembleFit, settings: TrainingSettings = SETTINGS
 ) -> tuple[list[list[Tensor]], list[History]]:
     """Return the weights of each ensemble, and the histories."""
-    histories = train_cross_fits(fits, cross_entropy, settings, False)
+    histories = train_ensembles(fits, cross_entropy, settings, False)
     return [[p.detach() for p in one.network.parameters()] for one in fits], histories
 
 
@@ -136,7 +136,7 @@ def test_every_epoch_takes_as_many_steps_as_with_the_rows_of_all_folds() -> None
             n_rows.append(outputs.shape[1])
         return cross_entropy(outputs, target)
 
-    train_cross_fits(
+    train_ensembles(
         [cross_fit(x, y, folds)], recorded, replace(SETTINGS, max_epochs=1), progress=False
     )
     assert len(n_rows) == MEMBERS * -(-ROWS // SETTINGS.batch_size)
