@@ -109,7 +109,7 @@ def test_shortlister_against_loops() -> None:
 
 
 METHODS = ["Shortlister", "top-k", "LAC", "RAPS", "SAPS", "plug-in, log cost"]
-PATHS = ["paper's selectors", "paper's selectors, with scores"]
+PATHS = ["paper's selectors", "paper's, with scores"]
 RETRAINED = ["networks, retrained", "logistic, retrained"]
 QUICK = ("--epochs", "1", "--without", "APS")
 Tables = dict[str, dict[str, dict[str, str]]]
@@ -164,7 +164,7 @@ def test_every_method(tmp_path: Path) -> None:
         ]
         assert sizes == pytest.approx(curve.size_at([0.9, 0.95, 0.98, 0.99]), rel=1e-3)
 
-    assert list(candidates) == [*METHODS, "paper's selectors, on scores"]
+    assert list(candidates) == [*METHODS, "paper's, on scores"]
     assert list(candidates["LAC"]) == ["top-4", "fit s"]
     assert candidates["top-k"]["top-4"] == "4.000 ± 0.000"
     assert 1 < float(candidates["LAC"]["top-4"].split()[0]) < 4

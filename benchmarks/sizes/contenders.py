@@ -156,8 +156,8 @@ def contenders() -> dict[str, Contender]:
         "SAPS": _split_conformal("saps", randomized=True, temperature="size"),
         "plug-in, log cost": predictor(lambda s: sl.PlugInSelector(cost="log", random_state=s)),
         "paper's selectors": _selectors("features"),
-        "paper's selectors, with scores": _selectors("both"),
-        "paper's selectors, on scores": _selectors("scores"),
+        "paper's, with scores": _selectors("both"),
+        "paper's, on scores": _selectors("scores"),
     }
 
 

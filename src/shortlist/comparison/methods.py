@@ -61,8 +61,8 @@ def default_methods(
 
 
 _PATHS = {
-    True: {"paper's selectors": "features", "paper's selectors, with scores": "both"},
-    False: {"paper's selectors, on scores": "scores"},
+    True: {"paper's selectors": "features", "paper's, with scores": "both"},
+    False: {"paper's, on scores": "scores"},
 }
 """Inputs of the selectors by their names, with and without features. Those of the paper see only
 the features; the others are a variant."""
