@@ -5,7 +5,7 @@
 # make types        check types
 # make format       fix the style
 # make docs         build the documentation in site/
-# make gallery      run the pages of the gallery and paste their results
+# make gallery      run the home page and the gallery, and paste their results
 # make package      build the wheel and the sdist, install each and use it
 # make bench        compare speed and memory with other libraries (their environment is .venv-peers)
 # make bench-table  paste the results of `make bench` into the documents

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *PAGES]
 WITHOUT_SNIPPETS = [
-    "docs/index.md",
     "docs/commands.md",
     "docs/speed.md",
     "docs/map.md",

@@ -1,6 +1,6 @@
-"""Run the pages of the gallery and paste what they print and draw.
+"""Run the home page and the gallery, and paste what they print and draw.
 
-    python tools/gallery.py                                        # all pages of docs/gallery
+    python tools/gallery.py                                        # docs/index.md, docs/gallery
     python tools/gallery.py docs/gallery/text.md                   # some pages
     python tools/gallery.py --peers .venv-peers/bin/python         # also blocks of other libraries
 
@@ -8,7 +8,7 @@ The Python blocks of a page run in order, in one namespace and in a temporary fo
 a block comes after it, in a block with the title "Output"; so do its figures. Blocks that have the
 title of another library ("MAPIE 1.6") run in the environment of that library (`make bench` creates
 it). They are programs of their own and share only the temporary folder with the page. Without
-`--peers`, they keep their output.
+`--peers`, they keep their output. `make gallery` runs this script.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "docs" / "gallery"
+HOME = ROOT / "docs" / "index.md"
 BLOCK = re.compile(
     r'^```python(?: title="(?P<title>[^"\n]+)")?\n(?P<code>.*?)^```\n'
     r'(?:\n```text title="Output"\n(?P<output>.*?)^```\n)?'
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="Python interpreter with the other libraries")
     options = parser.parse_args()
     peers = None if options.peers is None else Path(os.path.abspath(options.peers))
-    for page in options.pages or sorted(GALLERY.glob("*.md")):
+    for page in options.pages or [HOME, *sorted(GALLERY.glob("*.md"))]:
         page.write_text(run_page(page.resolve(), peers))
         print(page)
 
