@@ -27,6 +27,7 @@ WITHOUT_SNIPPETS = [
     "docs/paper.md",
     "docs/figures.md",
 ]
+WITHOUT_COVERAGE = {"docs/paper.md", "docs/theory.md"}  # They speak of the paper, in its words.
 MATHEMATICS = {"docs/theory.md", "docs/paper.md", "docs/figures.md"}
 
 
@@ -91,6 +92,15 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for line, source in blocks:
         # Blank lines come first, so that a traceback has the line numbers of the document.
         exec(compile("\n" * (line - 1) + source, name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
+def test_pages_that_say_accuracy_say_that_it_is_called_coverage(name: str) -> None:
+    text = read(name)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    if "accuracy" not in prose or name in WITHOUT_COVERAGE:
+        return
+    assert len(re.findall(r'"coverage"|calls it coverage', prose)) == 1, name
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
