@@ -22,7 +22,10 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?: +\S.*\n)*)", flags=re.MULTILINE)
 OWN_HEADING = "    options:\n      heading_level: 1\n"
-DOCSTRING_ONLY = "    options:\n      members: []\n      show_root_heading: false\n"
+DOCSTRING_ONLY = (
+    "    options:\n      members: []\n      show_root_heading: false\n"
+    "      show_root_toc_entry: false\n"
+)
 NO_MEMBERS = "members: []"
 BAR = "\\|"
 MAX_NAMES_IN_TITLE = 3
@@ -109,9 +112,9 @@ def page_of() -> dict[str, ReferencePage]:
 
 
 def pages(uri: str) -> list[ReferencePage]:
-    """Return the pages below a page of docs/reference, in the order of its objects."""
+    """Return the pages below a page of docs/reference: those of classes, then of functions."""
     below = {page.uri: page for page in page_of().values() if page.listing == uri}
-    return list(below.values())
+    return sorted(below.values(), key=lambda page: page.uri.endswith("/functions.md"))
 
 
 def summary(name: str) -> str:
