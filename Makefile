@@ -57,7 +57,8 @@ format: $(DONE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# To run some benchmarks only: make bench ONLY='lac-1 aps-1'. Other programs disturb the times.
+# To run some benchmarks only: make bench ONLY='lac-1 aps-1'. Other programs disturb the times: the
+# script itself starts the two processes of the "busy" columns.
 bench: $(DONE) $(PEERS)
 	$(BIN)/python $(SPEED)/run.py $(if $(ONLY),--only $(ONLY))
 

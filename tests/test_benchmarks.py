@@ -64,6 +64,21 @@ def write_candidates_file(path: Path, rows: int) -> float:
     return float((rank < 4).mean())
 
 
+def test_fit_times() -> None:
+    sizes = ["--rows", "300", "--features", "8", "--classes", "5", "--test-rows", "300"]
+    output = run("fit_times.py", *sizes, "--efforts", "fast", "--stage-2", "--busy")
+    assert "300 rows × 8 features, 5 classes" in output
+    assert "busy neighbors" in output
+    table = re.findall(r"^fast +(.+?)  +([\d.]+) +([\d.]+)", output, re.MULTILINE)
+    seconds = {part: (float(wall), float(cpu)) for part, wall, cpu in table}
+    parts = ["vector scaling", "logistic regression", "networks", "neighbors", "pool", "stage 2"]
+    assert list(seconds) == [*parts, "rest", "all"]
+    assert min(seconds["stage 2"]) > 0
+    for column in range(2):
+        total = sum(times[column] for part, times in seconds.items() if part != "all")
+        assert total == pytest.approx(seconds["all"][column], abs=0.1)
+
+
 def test_selector_inputs(tmp_path: Path) -> None:
     write_feature_file(tmp_path / "small.npz", 300, 300, 300)
     output = run("selector_inputs.py", str(tmp_path / "small.npz"), "--seeds", "1", "--epochs", "5")
@@ -93,7 +108,8 @@ def test_shortlister_against_loops() -> None:
         assert seconds[name] == pytest.approx(ratio * seconds["20 training loops"], abs=rounding)
 
 
-METHODS = ["Shortlister", "top-k", "LAC", "RAPS", "SAPS", "plug-in, log cost", "paper's selectors"]
+METHODS = ["Shortlister", "top-k", "LAC", "RAPS", "SAPS", "plug-in, log cost"]
+PATHS = ["paper's selectors", "paper's selectors, with scores"]
 RETRAINED = ["networks, retrained", "logistic, retrained"]
 QUICK = ("--epochs", "1", "--without", "APS")
 Tables = dict[str, dict[str, dict[str, str]]]
@@ -135,7 +151,7 @@ def test_every_method(tmp_path: Path) -> None:
                 assert cells[column] == f"{np.mean(sizes):.3f} ± {np.std(sizes):.3f}"
             assert float(cells["fit s"]) >= 0
 
-    expected = [METHODS[0], *RETRAINED, *METHODS[1:], "Shortlister, no re-scoring"]
+    expected = [METHODS[0], *RETRAINED, *METHODS[1:], *PATHS, "Shortlister, no re-scoring"]
     assert list(features)[: len(expected)] == expected
     assert list(features["LAC"]) == ["0.9", "0.95", "0.98", "0.99", "fit s"]
     for seed in range(2):
@@ -148,10 +164,43 @@ def test_every_method(tmp_path: Path) -> None:
         ]
         assert sizes == pytest.approx(curve.size_at([0.9, 0.95, 0.98, 0.99]), rel=1e-3)
 
-    assert list(candidates) == METHODS
+    assert list(candidates) == [*METHODS, "paper's selectors, on scores"]
     assert list(candidates["LAC"]) == ["top-4", "fit s"]
     assert candidates["top-k"]["top-4"] == "4.000 ± 0.000"
     assert 1 < float(candidates["LAC"]["top-4"].split()[0]) < 4
+
+
+def test_deferral(tmp_path: Path) -> None:
+    write_feature_file(tmp_path / "small.npz", 300, 300, 300)
+    small = ("--epochs", "2", "--fit-rows", "300")
+    output = run("deferral.py", str(tmp_path / "small.npz"), "--seeds", "2", *small)
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if "± 0" in line]
+    assert {row[0] for row in rows} == {"300"}
+    costs = {(task, method): float(cost.split()[0]) for _, task, method, cost, *_ in rows}
+    assert costs["top-1 + abstain at 0.05", "one member for all rows"] == 0.05
+    assert 0 < costs["top-1 + abstain at 0.2", "Chow's rule"] < 0.25
+    assert {method for _, method in costs} == {
+        "one member for all rows",
+        "Chow's rule",
+        "best thresholds",
+        "plug-in",
+        *(f'selector, inputs="{inputs}"' for inputs in ("features", "scores", "both")),
+    }
+
+
+def test_deferral_thresholds_are_the_best_ones() -> None:
+    """Compare the dynamic program with all pairs of boundaries."""
+    module = runpy.run_path(str(BENCHMARKS / "deferral.py"))
+    for seed in range(20):
+        costs = np.random.default_rng(seed).random((12, 3))
+        total, (i, j) = module["best_ends"](costs)
+        sums = [
+            costs[:a, 0].sum() + costs[a:b, 1].sum() + costs[b:, 2].sum()
+            for a in range(13)
+            for b in range(a, 13)
+        ]
+        assert total == pytest.approx(min(sums))
+        assert costs[:i, 0].sum() + costs[i:j, 1].sum() + costs[j:, 2].sum() == pytest.approx(total)
 
 
 def test_onnx_latency() -> None:
@@ -172,7 +221,7 @@ def test_every_method_with_guarantees(tmp_path: Path) -> None:
         (tables["lists_top5_small"], "top-4", top4),
     ):
         assert set(METHODS) <= set(table)
-        for method in METHODS[:-1]:
+        for method in METHODS:
             size, accuracy = (float(part.split()[0]) for part in table[method][column].split("at"))
             assert abs(accuracy - expected) < 0.06
             assert 1 < size < 10
@@ -215,21 +264,51 @@ def test_every_method_raises_for_an_unknown_method(
 
 
 def test_speed(tmp_path: Path) -> None:
-    """Run some benchmarks with this library alone; other results stay in the file."""
+    """Run some benchmarks without other libraries; other results stay in the file."""
     file = tmp_path / "results.json"
     small = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
     names = ["lac-1", "aps-20"]
     output = run_process("speed/run.py", *small, "--only", *names, "-o", str(file))
     results = json.loads(file.read_text())["benchmarks"]
     assert list(results) == names
+    own = [("shortlist", ""), ("shortlist", "temperature=None")]
     for name, coverage in (("lac-1", 0.9), ("aps-20", 0.745)):
-        (result,) = results[name]
-        assert result["library"] == "shortlist"
-        assert result["seconds"] == pytest.approx(result["calibrate"] + result["predict"], rel=1e-3)
-        assert abs(result["coverage"] - coverage) < 0.1
-        assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
-    run_process("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
-    assert list(json.loads(file.read_text())["benchmarks"]) == names
+        found = [(result["library"], result["label"]) for result in results[name]]
+        assert found == (own if name == "aps-20" else [*own, ("numpy", "")])
+        for result in results[name]:
+            for measured in (result, result["busy"]):
+                total = measured["calibrate"] + measured["predict"]
+                assert measured["seconds"] == pytest.approx(total, rel=1e-3)
+            assert abs(result["coverage"] - coverage) < 0.1
+            assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
+    quiet = [*small, "--without-neighbors", "--only", "lac-1"]
+    run_process("speed/run.py", *quiet, "-o", str(file))
+    results = json.loads(file.read_text())["benchmarks"]
+    assert list(results) == names
+    assert ["busy" in results[name][0] for name in names] == [False, True]
+
+
+def test_speed_neighbors_end_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    with import_module("neighbors").neighbors(2) as processes:
+        assert [process.poll() for process in processes] == [None, None]
+    assert all(process.poll() is not None for process in processes)
+
+
+@pytest.mark.parametrize("score", ["lac", "aps"])
+def test_plain_numpy_predicts_the_same_sets(monkeypatch: pytest.MonkeyPatch, score: str) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
+    draw, plain = import_module("synthetic").draw, import_module("plain_numpy").PlainNumPy
+    (scores, y), (new, new_y) = draw(3000, 20, seed=0), draw(3000, 20, seed=1)
+    method = plain(score, "proba")
+    method.calibrate(scores, y)
+    (sets,) = method.predict(new, [0.9])
+    sizes, hits = method.sizes_and_hits(sets, new_y)
+    expected = (
+        sl.SplitConformal(score, temperature=None).fit(scores, y).predict_set(new, accuracy=0.9)
+    )
+    assert np.mean(sizes != expected.sizes) < 0.01
+    assert np.mean(hits != expected.contains(new_y)) < 0.01
 
 
 def test_speed_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +329,18 @@ def test_speed_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_speed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
     table = import_module("table")
-    own = {"library": "shortlist", "seconds": 2.0, "memory": 10.0}
-    slow = {"library": "mapie", "seconds": 30.0, "memory": 900.0}
+    own = {"library": "shortlist", "seconds": 2.0, "memory": 10.0, "busy": {"seconds": 5.0}}
+    slow = {"library": "mapie", "seconds": 30.0, "memory": 900.0, "busy": {"seconds": 9.0}}
     fast = {"library": "torchcp", "seconds": 6.0, "memory": 800.0, "fewer_rows": 10.0}
-    summary = table.summary_table({"benchmarks": {"lac-1": [own, slow, fast]}})
-    row = "| LAC, one level | 2.00 s | TorchCP, 6.00 s (10× fewer rows) | 3× | 10 MB, 800 MB |"
-    assert summary.splitlines()[2:] == [row]
+    fast |= {"busy": {"seconds": 20.0}}
+    numpy = {"library": "numpy", "label": "", "seconds": 1.0, "memory": 5.0}
+    plain = {"library": "shortlist", "label": "temperature=None", "seconds": 1.5, "memory": 9.0}
+    summary = table.summary_table({"benchmarks": {"lac-1": [own, plain, numpy, slow, fast]}})
+    alternative = "1.00 s | TorchCP, 6.00 s (busy 20.00 s) (10× fewer rows)"
+    assert summary.splitlines()[2:] == [
+        f"| LAC, one level | 2.00 s (busy 5.00 s) | {alternative} | 3× | 1.8× | 10 MB, 800 MB |",
+        f"| LAC, one level, `temperature=None` | 1.50 s | {alternative} | 4× |  | 9 MB, 800 MB |",
+    ]
     sets = {"new_rows": 10_000, "coverage": 0.9, "mean_size": 4.0}
     assert table.has_similar_sets(sets, {**sets, "coverage": 0.91})
     assert not table.has_similar_sets(sets, {**sets, "coverage": 0.8})

@@ -231,15 +231,11 @@ def test_labels_that_are_not_columns(make: Make, label: int) -> None:
     y[5] = label
     parts = (r"y\[5\]", str(label), "0 to 3", "classes=")
     assert_raises(lambda: make().fit(SCORES, y, X), *parts)
-    model = make().fit(SCORES, Y, X)
-    assert_raises(lambda: model.frontier(SCORES, y, X), *parts[:3])
 
 
 @ALL_METHODS
 def test_labels_that_are_unknown(make: Make) -> None:
-    model = make().fit(SCORES, NAMES[Y], X)
     unknown = np.where(np.arange(40) == 5, "emu", NAMES[Y])
-    assert_raises(lambda: model.frontier(SCORES, unknown, X), r"y\[5\]", "'emu'", "'ant'", "'dog'")
     assert_raises(lambda: make().fit(SCORES, unknown, X), "5 distinct", "4 columns", "classes=")
     assert_raises(lambda: make().fit(SCORES, unknown, X, classes=NAMES), "'emu'", "'ant'")
 
@@ -251,12 +247,6 @@ def test_invalid_classes(make: Make) -> None:
     assert_raises(
         lambda: make().fit(SCORES, NAMES[Y], X, classes=repeated), "'ant'", "distinct|twice"
     )
-
-
-def test_labels_that_the_wrapped_classifier_does_not_know() -> None:
-    wrapped = sl.ShortlistClassifier(LogisticRegression(), method=fixed()).fit(X, NAMES[Y])
-    unknown = np.where(np.arange(40) == 5, "emu", NAMES[Y])
-    assert_raises(lambda: wrapped.frontier(X, unknown), "'emu'", "'ant'")
 
 
 # Sizes, costs and cost weights

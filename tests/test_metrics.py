@@ -109,7 +109,6 @@ def test_invalid_labels_raise():
     sets = PredictionSets.from_lists([[0], [1, 2]], n_classes=3)
     for y, message in [
         ([0], "y has 1 labels"),
-        ([0, 3], r"y\[1\] = 3"),
         ([0.5, 1.5], "first: 0.5"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -223,8 +222,6 @@ def test_accuracy_by_class_is_in_the_order_of_the_classes():
     got = metrics.class_accuracy(sets, ["b", "b", "c"])
     np.testing.assert_array_equal(got, [0.5, np.nan, 1.0])
     assert dict(zip(sets.classes.tolist(), got, strict=True))["c"] == 1.0
-    with pytest.raises(ValueError, match="'d' is not one of"):
-        metrics.class_accuracy(sets, ["b", "b", "d"])
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))

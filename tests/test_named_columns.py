@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -236,3 +237,33 @@ def test_errors_say_what_to_do(model, tmp_path, monkeypatch, words, message) -> 
     output = call(*(known.get(word, word) for word in words), code=1)
     assert message in output
     assert len(output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("method", "rows"), [("lac", 8), ("lac", 2), ("shortlister", 60)])
+def test_the_next_command_can_be_run(tmp_path, method, rows) -> None:
+    """If the requested accuracy cannot be guaranteed, the next command asks for another one."""
+    known = write(frame(KNOWN)[[*NAMES, "y"]][:rows], tmp_path / "known.csv")
+    new = write(frame(NEW)[[*NAMES, "y"]], tmp_path / "new.csv")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        output = call("fit", known, "-o", tmp_path / "m", "--method", method, "--accuracy", 0.99)
+    (text,) = [str(w.message) for w in caught if "cannot be guaranteed" in str(w.message)]
+    words = output.split("Next: shortlist ")[1].split()
+    at_most = text.split("At most ")[1].split()[0]
+    assert words[words.index("--accuracy") + 1] == at_most
+    words[2] = str(new)
+    words[4] = str(tmp_path / "sets.csv")
+    assert "sets, mean size" in call(*words)
+
+
+def test_a_method_that_takes_no_accuracy(tmp_path) -> None:
+    names = np.array(NAMES)
+    model = sl.FixedSelector(sl.TopK([1])).fit(KNOWN.posterior, names[KNOWN.y], classes=NAMES)
+    model.save(tmp_path / "m")
+    new = write(frame(NEW)[[*NAMES, "y"]], tmp_path / "new.csv")
+    output = call("predict", tmp_path / "m", new, "-o", tmp_path / "s.csv", "--accuracy", 0.9,
+                  code=1)  # fmt: skip
+    assert "accuracy = 0.9 was given, but this method takes no operating point" in output
+    output = call("calibrate", tmp_path / "m", new, "-o", tmp_path / "n", code=1)
+    assert "makes no guarantee and cannot be calibrated" in output
+    assert "FixedSelector" not in output

@@ -127,12 +127,12 @@ def predictor(make: Callable[[int], SetPredictor]) -> Contender:
 
 
 def _selectors(inputs: str) -> Contender:
-    """Return the selectors of the paper, which see the features if there are any."""
+    """Return the selectors of the paper, which see features alone, or a variant of them."""
     weights = np.geomspace(1, 0.001, 20).tolist()
     contender = predictor(
         lambda seed: sl.CardinalityPath(inputs=inputs, cost_weights=weights, random_state=seed)
     )
-    return replace(contender, situations=WITH_FEATURES if inputs == "both" else ("candidates",))
+    return replace(contender, situations=("candidates",) if inputs == "scores" else WITH_FEATURES)
 
 
 def _split_conformal(score: str, **parameters: object) -> Contender:
@@ -151,12 +151,13 @@ def contenders() -> dict[str, Contender]:
         "Shortlister, fast": shortlister("fast"),
         "Shortlister, best": shortlister("best"),
         "top-k": _split_conformal("topk"),
-        "APS": _split_conformal("aps", randomized=True),
-        "RAPS": _split_conformal("raps", randomized=True),
-        "SAPS": _split_conformal("saps", randomized=True),
+        "APS": _split_conformal("aps", randomized=True, temperature="size"),
+        "RAPS": _split_conformal("raps", randomized=True, temperature="size"),
+        "SAPS": _split_conformal("saps", randomized=True, temperature="size"),
         "plug-in, log cost": predictor(lambda s: sl.PlugInSelector(cost="log", random_state=s)),
-        "paper's selectors": _selectors("both"),
-        "paper's selectors on scores": _selectors("scores"),
+        "paper's selectors": _selectors("features"),
+        "paper's selectors, with scores": _selectors("both"),
+        "paper's selectors, on scores": _selectors("scores"),
     }
 
 

@@ -54,7 +54,8 @@ def show_problem(name: str, rows: Rows) -> None:
             rivals = [_by_seed(rows, RIVAL, column) for column in columns]
             cells += [_ratio(own, rival) for own, rival in zip(sizes, rivals, strict=True)]
         seconds = np.mean([row["fit_seconds"] for row in rows if row["method"] == method])
-        print(f"| {method} | {' | '.join(cells)} | {seconds:.1f} |")
+        note = _seeds_note(rows, method)
+        print(f"| {method}{note} | {' | '.join(cells)} | {seconds:.1f} |")
 
 
 def show_summary(title: str, rows: Rows) -> None:
@@ -78,11 +79,11 @@ def show_summary(title: str, rows: Rows) -> None:
             for method in present:
                 if not np.isnan(means[method]):
                     longest[method] = max(longest[method], means[method] / rivals[best])
-            sizes = " | ".join(_format(means[method]) for method in present)
+            cells = [_format(means[method]) + _seeds_note(own, method) for method in present]
             main = "Shortlister" if "Shortlister" in present else present[0] if present else "LAC"
             print(
                 f"| {name} | {column} | {_format(means['LAC'])} | {rivals[best]:.3f} | {best} | "
-                f"{sizes} | {_format(means[main] / rivals[best])} |"
+                f"{' | '.join(cells)} | {_format(means[main] / rivals[best])} |"
             )
     for method, ratio in longest.items():
         print(f"\n{method}: at most {ratio:.3f} of the strongest rival.")
@@ -90,6 +91,13 @@ def show_summary(title: str, rows: Rows) -> None:
 
 def _unique(rows: Rows, field: str) -> list[str]:
     return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _seeds_note(rows: Rows, method: str) -> str:
+    """Return the number of seeds of a method in parentheses, unless it has all seeds."""
+    measured = {row["seed"] for row in rows if row["method"] == method}
+    everything = {row["seed"] for row in rows}
+    return "" if measured in (set(), everything) else f" ({len(measured)} seeds)"
 
 
 def _by_seed(rows: Rows, method: str, column: str) -> dict[int, float]:

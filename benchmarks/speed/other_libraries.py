@@ -1,8 +1,8 @@
 """Split conformal prediction with other libraries, each through its public interface.
 
-All libraries get the same probabilities and parameters, and all randomize APS, RAPS and SAPS. There
-are two exceptions: MAPIE has no parameters for RAPS and tunes them on a fifth of the calibration
-rows, and only TorchCP also takes logits.
+All libraries get the same probabilities and have their default parameters, so that their sets can
+differ: TorchCP and puncc randomize APS, and MAPIE tunes RAPS on a fifth of the calibration rows.
+Only TorchCP also takes logits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mapie(_MaskLibrary):
 
     version = version("mapie")
 
-    def __init__(self, score: str, score_type: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, score_type: str) -> None:
         self.score = score
 
     def calibrate(self, scores: Floats, y: Labels) -> None:
@@ -47,8 +47,7 @@ class Mapie(_MaskLibrary):
             random_state=0,
         )
         model.conformalize(*self.calibration_rows)
-        parameters = {} if self.score == "lac" else {"include_last_label": "randomized"}
-        sets = model.predict_set(scores, conformity_score_params=parameters)[1]
+        sets = model.predict_set(scores)[1]
         return [sets[:, :, i] for i in range(len(levels))]
 
 
@@ -78,20 +77,15 @@ class TorchCP(_MaskLibrary):
 
     version = version("torchcp")
 
-    def __init__(self, score: str, score_type: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, score_type: str) -> None:
         _stub("torch_geometric.utils.convert", "torch_geometric.nn", "torch_geometric.loader")
         _stub("torchsort", "transformers", "torchvision")
         from torchcp.classification.predictor import SplitPredictor
         from torchcp.classification.score import APS, LAC, RAPS, SAPS
 
         transform = {"proba": "identity", "logits": "softmax"}[score_type]
-        create_score = {
-            "lac": lambda: LAC(score_type=transform),
-            "aps": lambda: APS(score_type=transform),
-            "raps": lambda: RAPS(score_type=transform, penalty=penalty, kreg=k_reg),
-            "saps": lambda: SAPS(score_type=transform, weight=penalty),
-        }[score]
-        self.model = SplitPredictor(create_score())
+        score_class = {"lac": LAC, "aps": APS, "raps": RAPS, "saps": SAPS}[score]
+        self.model = SplitPredictor(score_class(score_type=transform))
 
     def calibrate(self, scores: Floats, y: Labels) -> None:
         import torch
@@ -114,13 +108,12 @@ class Puncc:
 
     version = version("puncc")
 
-    def __init__(self, score: str, score_type: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, score_type: str) -> None:
         from deel.puncc.api.prediction import IdPredictor
         from deel.puncc.classification import APS, LAC, RAPS
 
         method = {"lac": LAC, "aps": APS, "raps": RAPS}[score]
-        parameters = {"lambd": penalty, "k_reg": k_reg} if score == "raps" else {}
-        self.model = method(IdPredictor(), train=False, **parameters)
+        self.model = method(IdPredictor(), train=False)
 
     def calibrate(self, scores: Floats, y: Labels) -> None:
         self.model.fit(X_calib=scores, y_calib=y)
@@ -138,7 +131,7 @@ class Crepes(_MaskLibrary):
 
     version = version("crepes")
 
-    def __init__(self, score: str, score_type: str, penalty: float, k_reg: int) -> None:
+    def __init__(self, score: str, score_type: str) -> None:
         from crepes import ConformalClassifier
 
         self.model = ConformalClassifier()

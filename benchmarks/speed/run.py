@@ -5,8 +5,9 @@
     python benchmarks/speed/run.py --rows 2000 --classes 50 --only lac-1 --without-peers
 
 Every measurement runs in a process of its own. Each round of a benchmark measures all libraries one
-after the other, so that other load on the machine affects them alike. The results of benchmarks
-that are not run stay in the file.
+after the other, so that other load on the machine affects them alike: first as the machine is, then
+beside two processes that keep cores busy. Every library has its defaults, and no environment
+variable limits its threads. The results of benchmarks that are not run stay in the file.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from growth import draw_growth
+from neighbors import LOADS, neighbors
 from synthetic import write
 from table import full_tables
-from tasks import BENCHMARKS, CONFORMAL, Benchmark, Task
+from tasks import BENCHMARKS, CONFORMAL, OWN_PYTHON, Benchmark, Task
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
+MEASURED = ("seconds", "calibrate", "predict", "cpu", "memory", "loops", "median", "all")
+"""Values of a task that depend on the load of the machine."""
+VARIABLES = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "SHORTLIST_THREADS")
+"""Environment variables that users rarely set, and that change the times of libraries."""
 SAVED_ARGUMENTS = ("rows", "new_rows", "classes", "members", "method", "epochs")
 
 
@@ -65,6 +71,9 @@ def parse_options() -> argparse.Namespace:
         "--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="BENCHMARK"
     )
     parser.add_argument("--without-peers", action="store_true", help="measure only this library")
+    parser.add_argument(
+        "--without-neighbors", action="store_true", help="do not measure beside busy processes"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--classes", type=int, default=1000)
@@ -82,26 +91,41 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_benchmark(benchmark: Benchmark, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return one result for each task, combined over the rounds."""
+    """Return one result for each task, combined over the rounds, with one part for each load."""
     tasks = benchmark.tasks(options)
     if options.without_peers:
-        tasks = [task for task in tasks if task.library == "shortlist"]
-    rounds: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        tasks = [task for task in tasks if task.library in OWN_PYTHON]
+    loads = benchmark.loads[:1] if options.without_neighbors else benchmark.loads
+    rounds: dict[tuple[int, str], dict[str, list[dict[str, Any]]]] = {}
     for _ in range(benchmark.repeats or options.repeats):
-        for i, task in enumerate(tasks):
-            for result in run_task(task):
-                rounds.setdefault((i, result.pop("label", task.label)), []).append(result)
-    return [combine_rounds(tasks[i], label, results) for (i, label), results in rounds.items()]
+        for load in loads:
+            with neighbors(LOADS[load]):
+                for i, task in enumerate(tasks):
+                    for result in run_task(task):
+                        key = i, result.pop("label", task.label)
+                        rounds.setdefault(key, {}).setdefault(load, []).append(result)
+    return [combine_loads(tasks[i], label, results) for (i, label), results in rounds.items()]
+
+
+def combine_loads(
+    task: Task, label: str, rounds: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    """Return the result on a quiet machine, with what was measured under other loads."""
+    by_load = {load: combine_rounds(task, label, results) for load, results in rounds.items()}
+    result = by_load.pop("quiet")
+    for load in by_load:
+        result[load] = {name: by_load[load][name] for name in MEASURED if name in by_load[load]}
+    return result
 
 
 def run_task(task: Task) -> list[dict[str, Any]]:
     """Run one task in a process of its own, and return its results."""
-    python = sys.executable if task.library == "shortlist" else str(PEERS)
+    python = sys.executable if task.library in OWN_PYTHON else str(PEERS)
     if task.script is None:
         command = [python, str(HERE / "worker.py"), json.dumps(task.arguments)]
     else:
         command = [python, str(HERE.parent / task.script), *task.arguments["options"]]
-    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         message = f"{' '.join(command)}\n{done.stderr}"

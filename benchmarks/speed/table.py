@@ -85,23 +85,38 @@ def conformal_lines(results: list[Result]) -> list[str]:
     own = results[0]
     lines = [
         f"{own['rows']:,} calibration rows and {own['new_rows']:,} new rows; size and coverage are "
-        "means over rows and levels.",
+        "means over rows and levels. Busy: two other processes keep cores busy.",
         "",
-        "| library | best s | median s | calibrate | predict | ratio | CPU s | CPU ratio | peak MB "
-        "| size | coverage |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| library | best s | median s | calibrate | predict | ratio | busy: best s | median s "
+        "| ratio | CPU s | CPU ratio | peak MB | size | coverage |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         times = [result[k] for k in ("seconds", "median", "calibrate", "predict")]
-        cells = [f"{time:.3f}" if time < 1 else f"{time:,.2f}" for time in times]
-        cells += [f"{result['seconds'] / own['seconds']:.2f}", f"{result['cpu']:.2f}"]
-        cells += [f"{result['cpu'] / own['cpu']:.2f}", format_memory(result)]
+        cells = [format_time(time) for time in times]
+        cells.append(f"{result['seconds'] / own['seconds']:.2f}")
+        busy = result.get("busy")
+        cells += [format_time(busy[k]) if busy else "-" for k in ("seconds", "median")]
+        both = busy and "busy" in own
+        cells.append(f"{busy['seconds'] / own['busy']['seconds']:.2f}" if both else "-")
+        cells += [f"{result['cpu']:.2f}", f"{result['cpu'] / own['cpu']:.2f}"]
+        cells.append(format_memory(result))
         cells += [f"{result['mean_size']:.2f}", f"{result['coverage']:.3f}"]
-        lines.append(f"| {result['library']}{scaling_note(result)} | {' | '.join(cells)} |")
+        lines.append(f"| {library_name(result)}{scaling_note(result)} | {' | '.join(cells)} |")
     if len(results) > 1:
-        different = [r["library"] for r in results[1:] if not has_similar_sets(r, own)]
+        different = [library_name(r) for r in results[1:] if not has_similar_sets(r, own)]
         lines += ["", f"Libraries with different sets: {', '.join(different) or 'none'}."]
     return lines
+
+
+def library_name(result: Result) -> str:
+    """Return the library of a result, with the parameters that are not its defaults."""
+    return ", ".join(filter(None, (result["library"], result.get("label"))))
+
+
+def format_time(seconds: float) -> str:
+    """Return a time with three decimals below one second."""
+    return f"{seconds:.3f}" if seconds < 1 else f"{seconds:,.2f}"
 
 
 def has_similar_sets(result: Result, other: Result) -> bool:
@@ -153,30 +168,48 @@ def versions(benchmarks: dict[str, list[Result]]) -> str:
 
 
 def summary_table(saved: dict[str, Any]) -> str:
-    """Return this library and the fastest alternative for each benchmark, as Markdown."""
+    """Return this library, plain NumPy and the fastest other library, as Markdown."""
     benchmarks = saved["benchmarks"]
     lines = [
-        "| task | shortlist | fastest alternative | ratio | additional memory of both |",
-        "|---|---|---|---|---|",
+        "| task | shortlist | plain NumPy | fastest alternative | ratio | ratio, busy "
+        "| additional memory of both |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, results in benchmarks.items():
-        if name in CONFORMAL and len(results) > 1:
-            own, *others = results
+        others = [result for result in results if result["library"] in NAMES]
+        if name in CONFORMAL and others:
             best = min(others, key=lambda result: float(result["seconds"]))
+            plain = [format_seconds(r) for r in results if r["library"] == "numpy"]
             library = f"{NAMES[best['library']]}, {format_seconds(best)}{scaling_note(best)}"
-            cells = [format_seconds(own), library, format_ratio(best["seconds"] / own["seconds"])]
-            cells += [f"{format_memory(own)} MB, {format_memory(best)} MB"]
-            lines.append(f"| {BENCHMARKS[name].title} | {' | '.join(cells)} |")
+            for own in (result for result in results if result["library"] == "shortlist"):
+                label = f", `{own['label']}`" if own.get("label") else ""
+                cells = [f"{BENCHMARKS[name].title}{label}", format_seconds(own)]
+                cells += [*(plain or [""]), library]
+                cells.append(format_ratio(best["seconds"] / own["seconds"]))
+                cells += [busy_ratio(own, others), f"{format_memory(own)} MB, "]
+                cells[-1] += f"{format_memory(best)} MB"
+                lines.append(f"| {' | '.join(cells)} |")
     for result in benchmarks.get("fits", []):
-        cells = [format_seconds(result), f"20 training loops, {result['loops']:.1f} s"]
-        cells += [format_ratio(result["loops"] / result["seconds"]), ""]
+        ratio = format_ratio(result["loops"] / result["seconds"])
+        busy = result.get("busy")
+        cells = [format_seconds(result), "", f"20 training loops, {result['loops']:.1f} s", ratio]
+        cells += [format_ratio(busy["loops"] / busy["seconds"]) if busy else "", ""]
         lines.append(f"| fit: {result['label']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def busy_ratio(own: Result, others: list[Result]) -> str:
+    """Return how much faster than the fastest other library this one is beside busy processes."""
+    times = [result["busy"]["seconds"] for result in others if "busy" in result]
+    if not times or "busy" not in own:
+        return ""
+    return format_ratio(min(times) / own["busy"]["seconds"])
+
+
 def format_seconds(result: Result) -> str:
-    """Return the time of the fastest round."""
-    return f"{result['seconds']:.2f} s"
+    """Return the time of the fastest round, quiet and beside busy processes."""
+    busy = f" (busy {result['busy']['seconds']:.2f} s)" if "busy" in result else ""
+    return f"{result['seconds']:.2f} s{busy}"
 
 
 def format_ratio(value: float) -> str:

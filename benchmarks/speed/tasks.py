@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from neighbors import LOADS
 
 LIBRARIES = {
     "lac": ("mapie", "torchcp", "puncc", "crepes"),
@@ -19,7 +20,12 @@ LIBRARIES = {
 }
 """Other libraries that implement each score."""
 LIBRARIES_WITH_LOGITS = ("torchcp",)
-PENALTIES = {"saps": 0.1}
+WITH_PLAIN_NUMPY = ("lac", "aps")
+"""Scores that are also computed with plain NumPy."""
+VARIANTS: tuple[dict[str, Any], ...] = ({}, {"temperature": None})
+"""Parameters of this library: its defaults, and what has the same task as the other libraries."""
+OWN_PYTHON = ("shortlist", "numpy")
+"""Libraries that run in the environment of this one."""
 MANY_LEVELS = [round(float(level), 4) for level in np.linspace(0.5, 0.99, 20)]
 CREPES_ROWS = 200
 """New rows for crepes. All rows would take half an hour: its time grows with both row counts."""
@@ -57,11 +63,24 @@ class Task:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Tasks that are measured in rounds; `repeats` overrides the requested number of rounds."""
+    """Tasks that are measured in rounds.
+
+    Parameters
+    ----------
+    title : str
+        Title of its table.
+    tasks : callable
+        Function of the options that returns the tasks.
+    repeats : int, optional
+        Number of rounds, in place of the requested one.
+    loads : tuple of str, default=("quiet",)
+        Conditions in which each task is measured: names in `LOADS`.
+    """
 
     title: str
     tasks: Callable[[argparse.Namespace], list[Task]]
     repeats: int | None = None
+    loads: tuple[str, ...] = ("quiet",)
 
 
 def conformal(
@@ -70,7 +89,10 @@ def conformal(
     """Return tasks that calibrate and predict, for all libraries that implement the score."""
     tasks = []
     libraries = LIBRARIES[score] if score_type == "proba" else LIBRARIES_WITH_LOGITS
-    for library in ("shortlist", *libraries):
+    own: list[tuple[str, dict[str, Any]]] = [("shortlist", variant) for variant in VARIANTS]
+    if score in WITH_PLAIN_NUMPY and score_type == "proba" and len(levels) == 1:
+        own.append(("numpy", {}))
+    for library, parameters in [*own, *((name, {}) for name in libraries)]:
         if library == "mapie" and score == "raps" and len(levels) > 1:
             continue  # Its tuning needs two rows of each class, which fewer rows do not have.
         rows = new_rows = options.rows
@@ -78,7 +100,7 @@ def conformal(
         if library == "crepes":
             new_rows = min(CREPES_ROWS, rows)
             factors = dict.fromkeys(("predict", "cpu"), rows / new_rows)
-        elif library != "shortlist" and len(levels) > 1:
+        elif library not in OWN_PYTHON and len(levels) > 1:
             rows = new_rows = max(1, rows // ROW_DIVISOR)
             scaled = ("calibrate", "predict", "cpu", "memory")
             factors = dict.fromkeys(scaled, options.rows / rows)
@@ -91,11 +113,11 @@ def conformal(
             "folder": options.folder,
             "rows": rows,
             "new_rows": new_rows,
-            "penalty": PENALTIES.get(score, 0.01),
-            "k_reg": 5,
+            "parameters": parameters,
         }
         factors = {name: factor for name, factor in factors.items() if factor != 1}
-        tasks.append(Task(library, arguments, factors=factors))
+        label = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        tasks.append(Task(library, arguments, label, factors=factors))
     return tasks
 
 
@@ -207,17 +229,20 @@ CONFORMAL = {
     f"{score}-{len(levels)}": Benchmark(
         f"{score.upper()}, {'one level' if len(levels) == 1 else f'{len(levels)} levels'}",
         partial(conformal, score, "proba", levels),
+        loads=tuple(LOADS),
     )
     for levels in ([0.9], MANY_LEVELS)
     for score in LIBRARIES
 } | {
     f"{score}-logits": Benchmark(
-        f"{score.upper()}, one level, from logits", partial(conformal, score, "logits", [0.9])
+        f"{score.upper()}, one level, from logits",
+        partial(conformal, score, "logits", [0.9]),
+        loads=tuple(LOADS),
     )
     for score in LIBRARIES
 }
 BENCHMARKS = CONFORMAL | {
-    "fits": Benchmark("fits, against 20 training loops", fits, repeats=1),
+    "fits": Benchmark("fits, against 20 training loops", fits, repeats=1, loads=tuple(LOADS)),
     "growth": Benchmark("growth of predict_set with rows, classes and |K|", growth),
     "latency": Benchmark("latency of few rows", latency, repeats=1),
     "import": Benchmark("import", imports, repeats=10),

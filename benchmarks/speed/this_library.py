@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import Floats, Labels
@@ -14,10 +16,8 @@ class Shortlist:
 
     version = sl.__version__
 
-    def __init__(self, score: str, score_type: str, penalty: float, k_reg: int) -> None:
-        self.model = sl.SplitConformal(
-            score, temperature=None, penalty=penalty, k_reg=k_reg, randomized=score != "lac"
-        )
+    def __init__(self, score: str, score_type: str, **parameters: Any) -> None:
+        self.model = sl.SplitConformal(score, **parameters)
 
     def calibrate(self, scores: Floats, y: Labels) -> None:
         self.model.fit(scores, y)

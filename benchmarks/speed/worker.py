@@ -19,6 +19,7 @@ from typing import Any
 Result = dict[str, Any]
 ADAPTERS = {
     "shortlist": "this_library.Shortlist",
+    "numpy": "plain_numpy.PlainNumPy",
     "mapie": "other_libraries.Mapie",
     "torchcp": "other_libraries.TorchCP",
     "puncc": "other_libraries.Puncc",
@@ -35,8 +36,7 @@ def conformal(
     folder: str,
     rows: int,
     new_rows: int,
-    penalty: float,
-    k_reg: int,
+    parameters: dict[str, Any],
 ) -> Result:
     """Measure calibration, and prediction of new rows at all levels."""
     from meter import measure
@@ -46,8 +46,8 @@ def conformal(
     adapter = getattr(importlib.import_module(module), name)
     scores, y = read(Path(folder), "calibration", score_type, rows)
     new_scores, new_y = read(Path(folder), "new", score_type, new_rows)
-    warm_up(adapter(score, score_type, penalty, k_reg), levels)
-    method = adapter(score, score_type, penalty, k_reg)
+    warm_up(adapter(score, score_type, **parameters), levels)
+    method = adapter(score, score_type, **parameters)
 
     def calibrate_and_predict() -> tuple[Any, float]:
         start = time.perf_counter()

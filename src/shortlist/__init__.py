@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shortlist import conformal, costs, datasets, losses, metrics, onnx, paper, ray, theory
     from shortlist.comparison import Comparison, compare
     from shortlist.conformal import Conformal, DenisHebiri
-    from shortlist.families import Custom, Family, Threshold, TopK
+    from shortlist.families import Custom, Deferral, Family, Threshold, TopK
     from shortlist.frontier import Frontier
     from shortlist.guarantee import Guarantee
     from shortlist.html_report import plot_guarantee, report
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CardinalityPath,
         CardinalitySelector,
         ConformalPredictor,
+        Decisions,
         FixedSelector,
         PlugInSelector,
         Selector,
@@ -46,6 +47,7 @@ _HOME = {
     "TopK": "families",
     "Threshold": "families",
     "Custom": "families",
+    "Deferral": "families",
     "Conformal": "conformal",
     "DenisHebiri": "conformal",
     "SetPredictor": "predictors",
@@ -59,6 +61,7 @@ _HOME = {
     "CardinalitySelector": "predictors",
     "CardinalityPath": "predictors",
     "Selector": "predictors",
+    "Decisions": "predictors",
     "ShortlistClassifier": "predictors",
     "LinearClassifier": "learning.linear",
     "fit_temperature": "learning.temperature",
@@ -79,6 +82,8 @@ __all__ = [
     "TopK",
     "Threshold",
     "Custom",
+    "Deferral",
+    "Decisions",
     "Conformal",
     "DenisHebiri",
     "SetPredictor",

@@ -191,8 +191,10 @@ def cost_matrix(
     cost_weight: float | Tensor,
     largest_cost: float | None,
     largest_miss_cost: float | None = None,
+    others: Tensor | None = None,
+    largest_other: float = 0.0,
 ) -> Tensor:
-    """Return the cost `c` of each set of a batch.
+    """Return the cost `c` of each set of a batch, and of members without a set.
 
     Parameters
     ----------
@@ -208,29 +210,45 @@ def cost_matrix(
         are not divided.
     largest_miss_cost : float, optional
         `cost` of the largest size that can miss the label; by default, `largest_cost`. The
-        largest value of `c` is the larger of `1 + cost_weight * largest_miss_cost` and
-        `cost_weight * largest_cost`: a set of all labels cannot miss (see `largest_costs`).
+        largest value of `c` for a set is the larger of ``1 + cost_weight * largest_miss_cost``
+        and ``cost_weight * largest_cost``: a set of all labels cannot miss (see `largest_costs`).
+    others : Tensor of shape (n_rows, n_others), optional
+        Costs of members without a set, on the same scale: a miss costs 1.
+    largest_other : float, default=0.0
+        Largest cost that `others` can contain (not the largest in this batch).
 
     Returns
     -------
-    Tensor of shape (n_rows, |K|) or (n_weights, n_rows, |K|)
-        The costs; with a leading axis for a vector of weights.
+    Tensor of shape (n_rows, n_members) or (n_weights, n_rows, n_members)
+        The costs of the sets, followed by those of the other members; with a leading axis for a
+        vector of weights.
 
     Examples
     --------
     >>> hits = torch.tensor([[False, True]])
     >>> cost_matrix(hits, torch.tensor([[0.0, 2.0]]), 0.5, largest_cost=2.0).tolist()
     [[0.5, 0.5]]
+    >>> others = torch.tensor([[4.0]])
+    >>> cost_matrix(hits, torch.tensor([[0.0, 2.0]]), 0.5, 2.0, others, 4.0).tolist()
+    [[0.25, 0.25, 1.0]]
     """
     weight = torch.as_tensor(cost_weight, dtype=size_costs.dtype, device=size_costs.device)
     if weight.ndim:
         weight = weight[:, None, None]
     misses = (~hits).to(size_costs.dtype)
     if largest_cost is None:
-        return misses + weight * size_costs
+        return _append(misses + weight * size_costs, others)
     # Both sides of the fraction are divided by max(1, cost_weight), so that no weight overflows.
     # Where a device fuses operations, the result can be one rounding above 1.
     one, share = 1 / weight.clamp(1, torch.finfo(weight.dtype).max), weight.clamp(max=1)
     most = one + share * (largest_cost if largest_miss_cost is None else largest_miss_cost)
-    most = most.maximum(share * largest_cost)
-    return ((one * misses + share * size_costs) / most).clamp_(max=1)
+    most = most.maximum(share * largest_cost).maximum(one * largest_other)
+    costs = _append(one * misses + share * size_costs, None if others is None else one * others)
+    return (costs / most).clamp_(max=1)
+
+
+def _append(costs: Tensor, others: Tensor | None) -> Tensor:
+    """Return the costs of sets, followed by those of other members if there are any."""
+    if others is None:
+        return costs
+    return torch.cat([costs, others.expand(*costs.shape[:-1], -1)], dim=-1)

@@ -19,6 +19,7 @@ from shortlist._utils.threads import (
     available_threads,
     map_blocks,
     map_in_threads,
+    multi_threaded,
     single_threaded,
 )
 
@@ -175,3 +176,19 @@ def test_threads_can_work_after_the_main_thread_has_ended():
         env={**os.environ, "SHORTLIST_THREADS": "2"},
     )
     assert result.stdout.strip() == "[1, 2]", result.stderr
+
+
+def test_inside_single_threaded_work_is_still_divided_among_threads() -> None:
+    before, n_threads = torch.get_num_threads(), available_threads()
+    with single_threaded():
+        assert (torch.get_num_threads(), available_threads()) == (1, n_threads)
+        with single_threaded(), multi_threaded():
+            assert (torch.get_num_threads(), available_threads()) == (before, n_threads)
+            with single_threaded():
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == before
+        assert (torch.get_num_threads(), available_threads()) == (1, n_threads)
+        assert set(map_in_threads(lambda _: available_threads(), range(4))) == {1}
+    with multi_threaded():
+        assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == before

@@ -224,6 +224,35 @@ def test_a_classifier_is_trained_for_a_feature_file(tmp_path):
     assert read_labels(tmp_path / "s.csv") == sets.labels()
 
 
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_the_rows_of_the_classifier_are_extra_rows(tmp_path, monkeypatch, command):
+    fit, select, test = DATA.split(300, 300)
+    sl.datasets.save(tmp_path / "f.npz", sl.datasets.FeatureFile(fit, select, test))
+    calls, fit_shortlister = [], sl.Shortlister.fit
+
+    def recording_fit(self, *rows, **options):
+        calls.append(options)
+        return fit_shortlister(self.set_params(effort="fast"), *rows, **options)
+
+    monkeypatch.setattr(sl.Shortlister, "fit", recording_fit)
+    if command == "fit":
+        run("fit", tmp_path / "f.npz", "-o", tmp_path / "m", *QUICK)
+        run("fit", tmp_path / "f.npz", "-o", tmp_path / "lac", "--method", "lac")
+    else:
+        output = run("compare", tmp_path / "f.npz", *QUICK, "--accuracies", "0.8")
+        assert "225 rows to fit, 300 extra rows, 75 calibration rows, 300 test rows" in output
+    (options,) = calls
+    np.testing.assert_array_equal(options["extra_features"], fit.x.astype("float32"))
+    np.testing.assert_array_equal(options["extra_y"], fit.classes[fit.y])
+
+
+def test_a_feature_file_does_not_work_with_ray(tmp_path):
+    sl.datasets.save(tmp_path / "f.npz", sl.datasets.FeatureFile(*DATA.split(100, 200)))
+    for words in (["compare"], ["fit", "-o", tmp_path / "m"]):
+        output = run(words[0], tmp_path / "f.npz", *words[1:], "--ray", "local", code=1)
+        assert "feature file" in output
+
+
 # calibrate
 
 
@@ -292,7 +321,7 @@ def test_errors_of_calibrate(folder, tmp_path):
     where = ["-o", tmp_path / "n"]
     sl.FixedSelector().fit(SCORES, KNOWN.y).save(tmp_path / "fixed")
     output = run("calibrate", tmp_path / "fixed", folder / "new.npz", *where, code=1)
-    assert "a FixedSelector makes no guarantees" in output
+    assert "fixed makes no guarantee and cannot be calibrated" in output
     np.savez(tmp_path / "blind.npz", scores=NEW_SCORES, classes=NAMES)
     output = run("calibrate", folder / "model", tmp_path / "blind.npz", *where, code=1)
     assert "blind.npz has no labels" in output

@@ -205,7 +205,7 @@ def test_rows_of_unnamed_classes_are_not_used_for_learning() -> None:
     scores = rng.normal(size=(500, 3))
     y = np.array(["a", "b", "c"])[scores.argmax(axis=1)]
     y[rng.random(500) < 0.2] = "d"
-    with pytest.warns(UserWarning, match="'d'. are of classes that the model does not know"):
+    with pytest.warns(UserWarning, match=r"\('d'\) are of classes that the model does not know"):
         model = sl.SplitConformal("lac").fit(scores, y, classes=["a", "b", "c"])
     assert model.classes_.tolist() == ["a", "b", "c"]
     with pytest.raises(UnreachableError, match="have a label that no set can contain"):
@@ -224,12 +224,12 @@ def test_means_for_missing_values_come_from_learning_rows_alone() -> None:
     model = sl.ShortlistClassifier(forest, method=sl.SplitConformal("lac"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        means = model.fit(x, y)._means
+        means = model.fit(x, y)._encoder.means  # type: ignore[union-attr]
         changed = 0
         for row in range(300):
             other = x.copy()
             other[row, 1] = 1e6
-            changed += not np.array_equal(model.fit(other, y)._means, means)
+            changed += not np.array_equal(model.fit(other, y)._encoder.means, means)
             if row >= 30:
                 break
     # A quarter of the rows calibrate, and do not affect the means.

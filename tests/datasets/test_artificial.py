@@ -26,6 +26,50 @@ def test_the_posterior_follows_from_the_densities() -> None:
     np.testing.assert_allclose(data.posterior, expected, atol=0.01)
 
 
+def test_the_posterior_with_unequal_covariances_follows_from_the_densities() -> None:
+    data = gaussian(300, 1.0, seed=3, covariance="unequal", spread=0.7, n_classes=3, dimension=2)
+    sample = gaussian(
+        600_000, 1.0, seed=3, covariance="unequal", spread=0.7, n_classes=3, dimension=2
+    )
+    parts = [sample.x[sample.y == k].astype(np.float64) for k in range(3)]
+    variances = np.stack([part.var(axis=0) for part in parts])
+    assert variances.std(axis=0).min() > 0.05  # The classes have different variances.
+    for part in parts:
+        assert abs(np.corrcoef(part.T)[0, 1]) < 0.01
+    normals = [multivariate_normal(part.mean(axis=0), np.diag(part.var(axis=0))) for part in parts]
+    densities = np.stack([normal.pdf(data.x) for normal in normals], axis=1)
+    expected = densities / densities.sum(axis=1, keepdims=True)
+    assert data.posterior is not None
+    np.testing.assert_allclose(data.posterior, expected, atol=0.02)
+
+
+def test_log_variances_have_the_spread_that_was_asked_for() -> None:
+    data = gaussian(40_000, covariance="unequal", spread=0.3, n_classes=4, dimension=300)
+    log_variances = np.log([data.x[data.y == k].var(axis=0) for k in range(4)])
+    assert abs(log_variances.std() - 0.3) < 0.02
+    assert abs(log_variances.mean()) < 0.04
+
+
+@pytest.mark.parametrize("covariance", ["equal", "unequal"])
+def test_the_posterior_predicts_the_labels_that_were_drawn(covariance: str) -> None:
+    """The mean of -log p(y | x) is the entropy of p, for every way to draw the rows."""
+    data = gaussian(100_000, covariance=covariance, spread=0.2)
+    p = data.posterior
+    assert p is not None
+    information = -np.log(p[np.arange(len(p)), data.y])
+    entropy = -(p * np.log(np.maximum(p, 1e-30))).sum(axis=1)
+    error = (information - entropy).std() / np.sqrt(len(p))
+    assert abs((information - entropy).mean()) < 4 * error
+
+
+def test_unequal_covariances_leave_the_equal_ones_unchanged() -> None:
+    a, b = gaussian(200, seed=4), gaussian(200, seed=4, covariance="equal", spread=2.0)
+    assert np.array_equal(a.x, b.x)
+    other = gaussian(200, seed=4, covariance="unequal")
+    assert np.array_equal(a.y, other.y)
+    assert not np.allclose(a.x, other.x)
+
+
 def test_the_posterior_is_calibrated() -> None:
     data = gaussian(100_000)
     assert data.posterior is not None
@@ -66,11 +110,20 @@ def test_the_data_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"m": 0}, {"m": 2.5}, {"separation": 0.0}, {"separation": -1.0}, {"n_classes": 1}]
+    "wrong",
+    [
+        {"m": 0},
+        {"m": 2.5},
+        {"separation": 0.0},
+        {"separation": -1.0},
+        {"spread": 0.0},
+        {"n_classes": 1},
+        {"covariance": "full"},
+    ],
 )
 def test_invalid_parameters(wrong: dict[str, float]) -> None:
     ((name, value),) = wrong.items()
-    with pytest.raises(ValueError, match=rf"{name} must .*; got {value}"):
+    with pytest.raises(ValueError, match=rf"{name} must .*; got {value!r}"):
         gaussian(**({"m": 10} | wrong))  # type: ignore[arg-type]
 
 

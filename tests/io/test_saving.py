@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -108,22 +107,6 @@ def test_every_opinion_comes_back(tmp_path, monkeypatch, listed):
     assert torch.equal(one, two)
     with pytest.raises(ValueError, match="fit learned from 200; give the same extra_features"):
         again.out_of_fold(scores, X)
-
-
-def test_fitted_learners_cannot_be_saved(tmp_path):
-    learners = [RandomForestClassifier(20, min_samples_leaf=5, random_state=0)]
-    model = sl.Shortlister(learners=learners, effort="fast", rescore=True)
-    y = np.where(X[:, 0] * X[:, 1] > 0, 3, Y)  # Neither scores nor linear models know this.
-    model.fit(SCORES, y, X)
-    opinions = model.score_.rescorer_.opinions
-    assert "LearnerOpinion" in {type(opinion).__name__ for opinion in opinions}
-    for parameter in (learners, None):  # The fitted classifiers are what cannot be saved.
-        model.learners = parameter
-        with pytest.raises(ValueError, match="learners of this model cannot be saved"):
-            model.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-    again = pickle.loads(pickle.dumps(model))
-    assert again.predict_set(NEW, NEW_X) == model.predict_set(NEW, NEW_X)
 
 
 def test_learners_that_were_dropped_are_left_out(tmp_path):

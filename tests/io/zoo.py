@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -61,6 +62,9 @@ def _ranking(scores: np.ndarray) -> sl.Ranking:
     return sl.Ranking.from_candidates(order, np.take_along_axis(scores, order, 1), n_classes=6)
 
 
+LEARNER = RandomForestClassifier(30, min_samples_leaf=3, random_state=0)
+PARITY = (X[:, :3] > 0) @ [1, 1, 2] % 4
+"""Labels that depend on products of features, so that a forest is of use."""
 TINY = {"max_epochs": 2, "width": 8, "rank_width": 8, "folds": 2}
 
 ZOO: dict[str, Entry] = {
@@ -76,9 +80,22 @@ ZOO: dict[str, Entry] = {
         lambda: sl.Shortlister(**TINY, rescore=True, learn_sizes=True).fit(_ranking(SCORES), Y, X),
         lambda model: _sets(model, _ranking(NEW), NEW_X, accuracy=0.8),
     ),
+    "shortlister-learners": Entry(
+        # The parameter is set to what it is in a loaded model.
+        lambda: (
+            sl.Shortlister(effort="fast", folds=2, rescore=True, learners=[LEARNER])
+            .fit(SCORES, PARITY, X)
+            .set_params(learners=None)
+        ),
+        _features_too(accuracy=0.8),
+    ),
     "retrained": Entry(
         lambda: sl.RetrainedClassifier(max_epochs=2, width=8, members=2).fit(SCORES, Y, X),
         _features_too(accuracy=0.8),
+    ),
+    "aps, temperature for size": Entry(
+        lambda: sl.SplitConformal("aps", temperature="size", accuracy=0.8).fit(SCORES, Y),
+        _scores_only(),
     ),
     "raps": Entry(
         lambda: sl.SplitConformal("raps", randomized=True).fit(SCORES, Y),
@@ -117,6 +134,12 @@ ZOO: dict[str, Entry] = {
     ),
     "path-own-network": Entry(
         lambda: _path(network=_small_net(), cost_weight=0.1), _features_too()
+    ),
+    "selector-deferral": Entry(
+        lambda: sl.CardinalitySelector(
+            sl.Deferral(sl.TopK([1, 2, 4]), ["expert", "abstain"]), max_epochs=2, width=8
+        ).fit(SCORES, Y, X, costs={"expert": np.where(X[:, 0] > 0, 0.1, 1.1), "abstain": 0.3}),
+        _features_too(),
     ),
     "linear": Entry(
         lambda: sl.LinearClassifier(max_epochs=2).fit(FIT.x, NAMES[FIT.y]),

@@ -198,9 +198,10 @@ def test_a_shortlister_learns_through_windows_what_it_learns_in_memory(
     plain = outcome(whole, listed)
     folder: Path = request.getfixturevalue("small_window")
     fitted = [shortlister(accuracy=0.9).fit(given_as(scores, listed), y, x) for _ in range(2)]
-    # The rows are sorted by label. Without shuffling across windows, the loss is 4% higher.
+    # The rows are sorted by label. Without shuffling across windows, the loss is 4% higher. In
+    # memory, each member has batches of its own, which makes a difference of up to 2%.
     losses = [mean_validation_loss(model) for model in (fitted[0], whole)]
-    np.testing.assert_allclose(*losses, rtol=0.01)
+    np.testing.assert_allclose(*losses, rtol=0.02)
     accuracy, size = outcome(fitted[0], listed)
     assert abs(accuracy - plain[0]) < 0.02
     assert abs(size - plain[1]) < 0.05 * plain[1]
@@ -306,7 +307,7 @@ def test_an_interrupted_selector_is_resumed(
     selector = sl.CardinalitySelector(inputs="both", width=16, max_epochs=3, checkpoint=path)
     whole = selector.fit(scores, y, x).choose(scores, x)
     epochs = []
-    original = training._TrainingRun.epoch
+    original = training.TrainingRun.epoch
 
     def epoch(run: object) -> None:
         if len(epochs) == 2:
@@ -315,7 +316,7 @@ def test_an_interrupted_selector_is_resumed(
         original(run)  # type: ignore[arg-type]
 
     with monkeypatch.context() as stopping:
-        stopping.setattr("shortlist.learning.training._TrainingRun.epoch", epoch)
+        stopping.setattr("shortlist.learning.training.TrainingRun.epoch", epoch)
         with pytest.raises(KeyboardInterrupt):
             selector.fit(scores, y, x)
     assert path.exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 from synthetic import SCORE_TYPES, as_score_type, draw, ragged
 
@@ -138,23 +138,76 @@ def test_one_row():
     assert fit_temperature([[2.0, 0.0, 0.0]], [1]) > 1
 
 
-def test_many_rows_are_subsampled(monkeypatch):
+def likelihood_root(scores: NDArray, y: NDArray) -> float:
+    """Compute the temperature of all rows by bisection of the derivative, in float64."""
+    logs = scores - scores.max(axis=1, keepdims=True)
+
+    def derivative(scale: float) -> float:
+        p = np.exp(scale * logs)
+        return float(np.mean((p * logs).sum(1) / p.sum(1) - logs[np.arange(len(y)), y]))
+
+    return 1 / brentq(derivative, 1 / MAX_TEMPERATURE, MAX_TEMPERATURE, xtol=1e-10)
+
+
+def test_newton_finds_the_root_of_the_derivative():
+    for seed, spread in ((0, 0.05), (1, 1.0), (2, 40.0)):
+        scores, y = draw(1500, seed=seed)
+        expected = likelihood_root(spread * scores, y)
+        assert fit_temperature(spread * scores, y) == pytest.approx(expected, rel=2e-5)
+
+
+def test_the_scores_are_limited(monkeypatch):
     scores, y = draw(4000, seed=7, temperature=1.5)
-    scores[1::4], y[1::4] = 1e3, 0  # Skipped rows, which would change the result.
-    scores[2::4], y[2::4] = 1e3, 0
-    scores[3::4], y[3::4] = 1e3, 0
-    expected = fit_temperature(scores[::4], y[::4])
-    monkeypatch.setattr(module, "MAX_SCORES", 4000 * 8 // 4)
-    assert fit_temperature(scores, y) == expected
+    rows = np.sort(np.random.default_rng(0).permutation(4000)[:1000])
+    expected = fit_temperature(scores[rows], y[rows])
+    skipped = np.setdiff1d(np.arange(4000), rows)
+    scores[skipped], y[skipped] = 1e3, 0  # These rows would change the result.
+    monkeypatch.setattr(module, "MAX_SCORES", 1000 * 8)
+    assert fit_temperature(scores, y) == pytest.approx(expected, rel=1e-5)
 
 
-def test_blocks_do_not_change_the_temperature(monkeypatch):
-    scores, y = draw(1000, seed=8)
+def test_a_sample_is_as_precise_as_stated(monkeypatch):
+    """The standard error of a sample is the stated one, also if the model is wrong."""
+    monkeypatch.setattr(module, "MAX_STANDARD_ERROR", 0.04)
+    monkeypatch.setattr(module, "PILOT_ROWS", 200)
+    rows: list[int] = []
+    compute = module._Likelihood.__init__
+
+    def record(self, ranking, index, sample, *rest):
+        rows.append(len(sample))
+        compute(self, ranking, index, sample, *rest)
+
+    monkeypatch.setattr(module._Likelihood, "__init__", record)
+    all_scores, all_y = draw(60_000, seed=8, temperature=2.0)
+    all_scores[:, 0] += 1  # No temperature corrects this.
+    best = math.log(likelihood_root(all_scores, all_y))
+    errors = []
+    for first in range(0, 60_000, 2000):
+        part = slice(first, first + 2000)
+        rows.clear()
+        errors.append(math.log(fit_temperature(all_scores[part], all_y[part])) - best)
+        assert rows[0] == 200
+        assert 200 < rows[1] < 2000
+    # The relative standard error of a standard deviation of 30 numbers is 13%.
+    assert 0.6 * 0.04 < np.std(errors) < 1.4 * 0.04
+    assert abs(np.mean(errors)) < 3 * 0.04 / math.sqrt(30)
+
+
+def test_the_order_of_the_rows_does_not_select_the_sample():
+    """Every tenth row has another distribution, which a sample of every tenth row would miss."""
+    scores, y = draw(400_000, 3, seed=9)
+    scores[::10] *= 4
+    scores = scores.astype(np.float32)
+    expected = likelihood_root(scores, y)
+    assert fit_temperature(scores, y) == pytest.approx(expected, rel=4 * module.MAX_STANDARD_ERROR)
+
+
+def test_blocks_and_threads_do_not_change_the_temperature(monkeypatch):
+    scores, y = draw(9000, seed=8)
     whole = fit_temperature(scores, y)
-    blocks = module.row_blocks
-    monkeypatch.setattr(
-        module, "row_blocks", lambda rows, width, _: blocks(rows, width, elements=50 * width)
-    )
+    monkeypatch.setenv("SHORTLIST_THREADS", "3")
+    assert fit_temperature(scores, y) == whole
+    monkeypatch.setattr(module, "CACHED_ELEMENTS", 50 * 8)
     assert fit_temperature(scores, y) == pytest.approx(whole, rel=1e-6)
 
 

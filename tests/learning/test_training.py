@@ -25,6 +25,7 @@ from small_training import (
 )
 from torch import Tensor, nn
 
+from shortlist.learning import training
 from shortlist.learning.networks import Stack
 from shortlist.learning.settings import (
     build_with_seed,
@@ -132,6 +133,31 @@ def test_the_gradient_of_each_member_of_a_stack_is_clipped() -> None:
         norms = reference_loop(alone, recorder.batches, settings, member_loss(weight))
         assert max(norms) > 0.15
         assert_close(stack.member(i), alone)
+
+
+# Threads
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_small_steps_use_one_thread(is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A barrier of all threads would take longer than an operation of a small network."""
+    x, y, _ = data()
+    threads: set[int] = set()
+
+    def objective(outputs: Tensor, labels: Tensor) -> Tensor:
+        threads.add(torch.get_num_threads())
+        return weighted_loss(outputs, labels)
+
+    if not is_small:
+        monkeypatch.setattr(training, "MIN_PARALLEL_PRODUCTS", 16)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train(network(), x, [y], objective, SETTINGS)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threads == {1 if is_small else 2}
 
 
 # Random seeds

@@ -31,6 +31,15 @@ def test_split_conformal(score, kind, tmp_path):
     check_conformal(model, kind, tmp_path / "m.onnx", accuracy=0.9)
 
 
+@pytest.mark.parametrize("kind", ["logits", "proba"])
+def test_the_temperature_with_the_shortest_sets(kind, tmp_path):
+    scores, y, _ = data(kind).fit
+    options = {"accuracy": 0.8, "score_type": data(kind).score_type}
+    model = sl.SplitConformal("aps", temperature="size", **options).fit(scores, y)
+    assert model.temperature_ != sl.SplitConformal("aps", **options).fit(scores, y).temperature_
+    check_conformal(model, kind, tmp_path / "m.onnx", accuracy=0.8)
+
+
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("kind", ["proba", "tied proba"])
 def test_unscaled_probabilities_are_equal_without_exception(score, kind, tmp_path):

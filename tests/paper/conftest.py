@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_study import CLASSES, TINY, write_feature_files
+from small_study import CLASSES, FIGURES, TINY, write_feature_files
 
 from shortlist.paper import Report, run
 
@@ -23,7 +23,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def report(folder: Path, output: Path) -> Report:
-    return run(folder, output, scale=TINY, workers=2, progress=False)
+    return run(folder, output, FIGURES, scale=TINY, workers=2, progress=False)
 
 
 @pytest.fixture(scope="session")

@@ -16,21 +16,21 @@ def test_the_bayes_selector_is_that_of_the_theory():
     scored = ScoredFile(file, "full", 0)
     task = Task(
         "Bayes selector", "gaussian", 300, family="threshold", members=(0.4, 0.2, 0.05),
-        cost="linear", weights=(0.3, 0.1, 0.01),
+        costs=("linear",), weights=((0.3, 0.1, 0.01),),
     )  # fmt: skip
-    outcome = solve(task, scored)
+    (trace,) = solve(task, scored).traces
     ranking = sl.Ranking.from_scores(scored.probabilities(file.test))
     sizes = sl.Threshold([0.4, 0.2, 0.05]).sizes(ranking)
-    order = np.argsort(-scored.probabilities(file.test), axis=1, kind="stable")
-    for i, weight in enumerate(task.weights):
+    order = np.argsort(-scored.probabilities(file.test).numpy(), axis=1, kind="stable")
+    for i, weight in enumerate(task.weights[0]):
         chosen_sizes, hits = [], []
         for row, label in enumerate(file.test.y):
             sets = [order[row, :size].tolist() for size in sizes[row]]
             k = sl.theory.bayes_choice(file.test.posterior[row], sets, "linear", weight)
             chosen_sizes.append(len(sets[k]))
             hits.append(label in sets[k])
-        assert outcome.mean_size[i] == pytest.approx(np.mean(chosen_sizes))
-        assert outcome.accuracy[i] == pytest.approx(np.mean(hits))
+        assert trace.mean_size[i] == pytest.approx(np.mean(chosen_sizes))
+        assert trace.accuracy[i] == pytest.approx(np.mean(hits))
 
 
 def test_bayes_needs_the_true_probabilities():
@@ -49,9 +49,27 @@ def test_a_class_without_training_rows_has_probability_zero():
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
 
 
+def test_an_unknown_method():
+    file = sl.datasets.FeatureFile(*sl.datasets.gaussian(90, n_classes=4).split(40, 30))
+    with pytest.raises(ValueError, match="method must be"):
+        solve(Task("selector", "x", 30), ScoredFile(file, "full", 0, 1))
+
+
+def test_an_outcome_records_the_training_of_the_classifier():
+    file = sl.datasets.FeatureFile(*sl.datasets.gaussian(900, n_classes=4).split(400, 300))
+    outcome = solve(Task("top-k", "x", 300), ScoredFile(file, "full", 0, 2))
+    (record,) = outcome.trainings
+    assert (record.trained, record.rows, record.epochs, record.max_epochs) == (
+        "classifier", 400, 2, 2,
+    )  # fmt: skip
+    assert record.capped == 1
+    assert outcome.capped
+    assert outcome.versions["device"] == "cpu"
+
+
 def test_held_out_and_seen_rows():
     file = sl.datasets.FeatureFile(*sl.datasets.gaussian(900, n_classes=4).split(400, 300))
-    scored = ScoredFile(file, "full", 0)
+    scored = ScoredFile(file, "full", 0, 1)
     held_out = scored.rows(Task("LAC", "x", 100))
     seen = scored.rows(Task("LAC", "x", 100, protocol="seen"))
     assert len(held_out) == len(seen) == 100

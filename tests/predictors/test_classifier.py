@@ -463,7 +463,8 @@ def test_frames_with_text_columns() -> None:
     frame = pd.DataFrame(X, columns=list("abcd")).assign(word=np.where(Y == 0, "small", "large"))
     base = make_pipeline(ColumnChoice(["a", "b", "c", "d"]), LogisticRegression(max_iter=500))
     model = sl.ShortlistClassifier(base, method=RecordingMethod()).fit(frame, Y)
-    assert model.method_.fitted_[2] is None  # type: ignore[attr-defined]
+    features = np.column_stack([X, Y != 0, Y == 0])  # The two words.
+    assert np.array_equal(model.method_.fitted_[2], features)  # type: ignore[attr-defined]
     numbers = sl.ShortlistClassifier(base, method=RecordingMethod()).fit(
         frame.drop(columns="word"), Y
     )

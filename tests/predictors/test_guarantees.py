@@ -490,7 +490,7 @@ def test_the_advice_on_an_unreachable_accuracy_helps(by):
     model = sl.SplitConformal("lac", temperature=None).fit(scores, y)
     with pytest.raises(sl.conformal.UnreachableError) as error:
         model.predict_set(scores, accuracy=0.999, by=by)
-    assert str(error.value).endswith('; or every label, with set_params(on_unreachable="all")')
+    assert str(error.value).endswith('; or every label, with on_unreachable="all"')
     model.set_params(on_unreachable="all")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes that share a threshold

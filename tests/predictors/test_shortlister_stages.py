@@ -23,6 +23,7 @@ from small_shortlisters import (
 import shortlist as sl
 from shortlist.predictors.shortlister.opinions import GivenScores, LearnerOpinion
 from shortlist.predictors.shortlister.pool import Pool
+from shortlist.predictors.shortlister.score import MANY_ROWS, ShortlisterScore
 
 # The stages
 
@@ -140,6 +141,13 @@ def test_without_features_stage_2_corrects_the_probabilities() -> None:
 
 
 # Effort, learners and extra rows
+
+
+def test_with_many_rows_a_network_without_the_scores_is_twice_as_wide() -> None:
+    score = ShortlisterScore(width=8)
+    for n_rows, width in ((MANY_ROWS, 8), (MANY_ROWS + 1, 16)):
+        widths = {a.name: a.width for a in score._recipe(n_rows).architectures}
+        assert widths == {"residual network": 8, "wide network": width}
 
 
 def test_the_effort_decides_which_networks_are_trained() -> None:
@@ -285,3 +293,22 @@ def test_with_fifty_rows_sets_equal_those_of_the_plug_in_rule(
         expected = plug_in.predict_set(new, accuracy=accuracy)
         assert actual == expected
         assert str(actual.guarantee) == str(expected.guarantee)
+
+
+def test_both_stages_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, y, x = rows(600, 1, "reliability")
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            monkeypatch.setenv("SHORTLIST_THREADS", str(threads))
+            model = shortlister(rescore=True, learn_sizes=True, max_epochs=3)
+            model.fit(scores, y, x)
+            assert torch.get_num_threads() == threads
+            torch.set_num_threads(1)  # Predict with the same threads.
+            results.append(levels_of(model, scores, x).by_rank(3))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)

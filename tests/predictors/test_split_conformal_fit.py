@@ -138,7 +138,7 @@ def test_the_text_of_guarantees(accuracy, delta, message):
         ({"score": "aps2"}, "got 'aps2'; did you mean 'aps'?"),
         ({"score": "lac", "randomized": True}, "score = 'lac' cannot be randomized"),
         ({"accuracy": 95}, "accuracy must lie strictly between 0 and 1; got 95"),
-        ({"temperature": "warm"}, "temperature must be one of 'auto'; got 'warm'"),
+        ({"temperature": "warm"}, "temperature must be one of 'auto', 'size'; got 'warm'"),
         ({"temperature": 0.0}, "temperature must be positive; got 0"),
         ({"temperature": -1.0}, "temperature must be finite and not negative; got -1.0"),
         ({"score": "raps", "penalty": "best"}, "penalty must be one of 'auto'; got 'best'"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -11,12 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
-from shortlist._utils.validation import check_present, check_tensor
+from shortlist._utils.validation import check_choice, check_present, check_tensor
 from shortlist._utils.warnings import warn
 
 Label = object
 MAX_LABEL_CHARS = 40
 """Characters of a label that are repeated in a message."""
+MAX_LABELS_SHOWN = 3
+"""Maximum number of unknown labels that a warning names."""
 
 
 def label_array(y: object, name: str = "y") -> NDArray[np.generic]:
@@ -113,6 +117,70 @@ def format_label(label: object) -> str:
     return text if len(text) <= MAX_LABEL_CHARS else f"{text[:MAX_LABEL_CHARS]}…"
 
 
+class UnknownLabels:
+    """Labels of test rows whose classes a model does not know, counted over many rows.
+
+    Attributes
+    ----------
+    n_unknown : int
+        Number of unknown labels.
+
+    Examples
+    --------
+    >>> unknown = UnknownLabels()
+    >>> unknown.add(["emu", "gnu", "emu"])
+    >>> print(unknown.describe(10))
+    3 of 10 labels ('emu', 'gnu') are of classes that the model does not know; they count as \
+misses, since no set can contain them
+    """
+
+    def __init__(self) -> None:
+        self.n_unknown = 0
+        self._first: dict[object, None] = {}
+
+    def add(self, labels: Sequence[object]) -> None:
+        """Count unknown labels."""
+        self.n_unknown += len(labels)
+        for label in labels:
+            if len(self._first) > MAX_LABELS_SHOWN:
+                break
+            self._first[label] = None
+
+    def describe(self, n_rows: int) -> str:
+        """Return how many of the labels of `n_rows` rows are unknown, and the first of them."""
+        first = list(map(format_label, self._first))
+        names = ", ".join([*first[:MAX_LABELS_SHOWN], *["…"] * (len(first) > MAX_LABELS_SHOWN)])
+        return (
+            f"{self.n_unknown:,} of {n_rows:,} labels ({names}) are of classes that the model "
+            "does not know; they count as misses, since no set can contain them"
+        )
+
+
+_counting: ContextVar[UnknownLabels | None] = ContextVar("counting", default=None)
+
+
+@contextmanager
+def count_unknown_labels() -> Iterator[UnknownLabels]:
+    """Count unknown labels inside the context, instead of a warning each time they are encoded."""
+    counted = UnknownLabels()
+    token = _counting.set(counted)
+    try:
+        yield counted
+    finally:
+        _counting.reset(token)
+
+
+def _report_unknown(labels: Sequence[object], n_rows: int) -> None:
+    """Count unknown labels inside of `count_unknown_labels`, and warn about them elsewhere."""
+    counting = _counting.get()
+    if counting is not None:
+        counting.add(labels)
+        return
+    unknown = UnknownLabels()
+    unknown.add(labels)
+    warn(unknown.describe(n_rows))
+
+
 class Classes:
     """The classes of a problem, in the order of the score columns.
 
@@ -195,9 +263,10 @@ class Classes:
             Device of the result.
         name : str, default="y"
             Name of the argument, for error messages.
-        unknown : {"raise", "miss"}, default="raise"
-            What to do about unknown labels: raise, or warn and encode them as -1. If all labels
-            are unknown, an error is raised in both cases.
+        unknown : {"raise", "some", "any"}, default="raise"
+            What to do about unknown labels: raise, or warn and encode them as -1. With "some", an
+            error is raised if all labels are unknown; with "any", only if all are unknown and
+            their type shows that they can be no class.
 
         Returns
         -------
@@ -215,40 +284,57 @@ class Classes:
             if index.ndim != 1:
                 raise _shape_error(name, tuple(index.shape))
         else:
-            index = torch.from_numpy(self.codes(label_array(y, name), name)).to(device)
+            codes = self.codes(label_array(y, name), name, strict=unknown != "any")
+            index = torch.from_numpy(codes).to(device)
         if rows is not None and len(index) != rows:
             is_transposed = len(index) == self.n != rows
             raise ValueError(
                 f"{name} has {len(index)} labels, but the scores have {rows} rows"
                 + (f" and {self.n} columns; did you mean scores.T?" if is_transposed else "")
             )
+        check_choice(unknown, "unknown", ("raise", "some", "any"))
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             outside = (index < 0) | (index >= self.n)
-            at = int(outside.nonzero()[0])
-            first = format_label(_plain(label_array(y, name)[at]))
-            if unknown != "miss" or bool(outside.all()):
-                raise ValueError(f"{name}[{at}] = {first} is not one of the {self.describe()}")
-            warn(
-                f"{int(outside.sum()):,} of {len(index):,} labels (first: {name}[{at}] = "
-                f"{first}) are of classes that the model does not know; they count as misses, "
-                "since no set can contain them"
-            )
+            labels = label_array(y, name)[outside.cpu().numpy()].tolist()
+            are_all = len(labels) == len(index)
+            if unknown == "raise" or (are_all and (unknown == "some" or self._other_type(labels))):
+                at, first = int(outside.nonzero()[0]), format_label(labels[0])
+                known = self.describe()
+                if unknown != "raise":  # The names of classes are given to `fit`.
+                    known = known.split(";")[0]
+                raise ValueError(f"{name}[{at}] = {first} is not one of the {known}")
+            _report_unknown(labels, len(index))
             index = torch.where(outside, -1, index)
         return index
 
-    def codes(self, array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
-        """Return column indices of labels, and numbers outside 0 to n - 1 for unknown ones."""
+    def _other_type(self, labels: Sequence[object]) -> bool:
+        """Return whether no label has the type of a class."""
+        known = {int} if self.values is None else {type(label) for label in self.values.tolist()}
+        return known.isdisjoint(map(type, labels))
+
+    def codes(
+        self, array: NDArray[np.generic], name: str, *, strict: bool = True
+    ) -> NDArray[np.int64]:
+        """Return column indices of labels, and numbers outside 0 to n - 1 for unknown ones.
+
+        If the classes are integers, a label of another type is an error, or if `strict` is False,
+        only if all labels are.
+        """
         if self.values is not None:
             column = {label: i for i, label in enumerate(self.values.tolist())}
             return np.fromiter((column.get(v, -1) for v in array.tolist()), np.int64, len(array))
-        if array.dtype.kind not in "iub":
-            other = [v for v in array if not isinstance(v, int | np.integer | np.bool)]
-            if other:
-                raise ValueError(
-                    f"{name} holds {type(_plain(other[0])).__name__} labels (first: "
-                    f"{_plain(other[0])!r}), but the classes are the integers 0 to "
-                    f"{self.n - 1}; name the columns with classes=[...]"
-                )
+        if array.dtype.kind in "iub":
+            return array.astype(np.int64)
+        whole = [isinstance(v, int | np.integer | np.bool) for v in array]
+        if not all(whole):
+            other = _plain(array[whole.index(False)])
+            if any(whole) and not strict:
+                codes = [v if known else -1 for v, known in zip(array, whole, strict=True)]
+                return np.array(codes, dtype=np.int64)
+            raise ValueError(
+                f"{name} holds {type(other).__name__} labels (first: {other!r}), but the classes "
+                f"are the integers 0 to {self.n - 1}; name the columns with classes=[...]"
+            )
         return array.astype(np.int64)
 
     def describe(self) -> str:

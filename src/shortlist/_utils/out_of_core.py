@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from shortlist._utils.blocks import row_blocks
+from shortlist._utils.threads import map_blocks
 
 MAX_BYTES_IN_MEMORY = 1 << 27
 """Tables larger than this many bytes are memory-mapped, computed lazily or read by windows."""
@@ -213,9 +214,22 @@ def select_rows(matrix: Tensor | RowView, rows: RowIndex) -> Tensor | RowView:
     base = matrix if isinstance(matrix, Tensor) else matrix.matrix
     if isinstance(rows, slice):
         return matrix[rows] if isinstance(matrix, Tensor) else RowView(base, matrix.rows[rows])
-    if base.is_cuda or len(rows) * base.shape[1] * base.element_size() <= MAX_COPY_BYTES:
+    if base.is_cuda:
         return matrix[rows]
+    if len(rows) * base.shape[1] * base.element_size() <= MAX_COPY_BYTES:
+        return _copy_in_threads(matrix, rows)
     return RowView(base, rows if isinstance(matrix, Tensor) else matrix.rows[rows])
+
+
+def _copy_in_threads(matrix: Tensor | RowView, rows: Tensor) -> Tensor:
+    """Return a copy of some rows."""
+    copy = matrix[rows[:0]].new_empty((len(rows), matrix.shape[1]))
+
+    def fill(part: slice) -> None:
+        copy[part] = matrix[rows[part]]
+
+    map_blocks(fill, *copy.shape)
+    return copy
 
 
 def allocate_tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:

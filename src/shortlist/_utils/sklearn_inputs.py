@@ -29,7 +29,10 @@ def as_numeric_matrix(X: object) -> NDArray[np.generic] | None:
     """Return X as a dense matrix of numbers, or None if it is not one."""
     if hasattr(X, "tocsr"):
         return None
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:  # Rows of different lengths.
+        return None
     if array.ndim != 2:
         return None
     if array.dtype.kind in "bO":
@@ -52,7 +55,7 @@ def column_means(features: ArrayLike | None) -> NDArray[np.floating] | None:
 def fill_missing(
     features: ArrayLike | None, means: NDArray[np.floating] | None
 ) -> ArrayLike | None:
-    """Return features with each NaN replaced by the mean of its column.
+    """Return features with the mean of its column in place of each NaN or infinity.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def fill_missing(
     if features is None or means is None:
         return features
     array = np.asarray(features)
-    missing = np.isnan(array)
+    missing = ~np.isfinite(array)
     if not missing.any() or array.shape[1] != len(means):
         return array
     return np.where(missing, means.astype(array.dtype), array)

@@ -51,13 +51,13 @@ def _options(
 
 
 SHELL_ADVICE = {
-    'set_params(on_unreachable="all")': "--on-unreachable all",
+    'on_unreachable="all"': "--on-unreachable all",
     "give features=... here too": "the file needs them too",
-    "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own": (
+    "fit it with calibration=0.25, or call calibrate with rows of their own": (
         "fit it with --calibration 0.25, or run shortlist calibrate MODEL DATA -o NEW with other "
         "rows"
     ),
-    "can be guaranteed after calibrate(scores, y)": "can be guaranteed after shortlist calibrate",
+    "can be guaranteed after calibrate": "can be guaranteed after shortlist calibrate",
     'on_bad_rows="skip"': "--on-bad-rows skip",
     "pass overwrite=True": "use --force",
     "pass ignore=[...]": "use --ignore y",

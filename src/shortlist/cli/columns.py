@@ -99,8 +99,15 @@ class DataOptions:
                     f"{path} is a feature file, whose arrays have fixed names; leave --{option} out"
                 )
 
-    def for_cluster(self) -> dict[str, Any]:
+    def for_cluster(self, path: str) -> dict[str, Any]:
         """Return the options that a cluster takes; raise if there is one that it does not take."""
+        from shortlist.datasets.feature_files import is_feature_file
+
+        if is_feature_file(path):
+            raise ValueError(
+                f"{path} is a feature file, which does not work with --ray: a cluster reads "
+                "Parquet files with scores; leave --ray out"
+            )
         for name in ("label", "groups"):
             if getattr(self, name) is not None:
                 raise ValueError(
@@ -172,6 +179,14 @@ def check_no_identifier(rows: Rows) -> None:
                 f"label. Use --id {word} to copy it to the output of predict, --ignore {word} to "
                 f"leave it out, or --label {word} if it has the true labels"
             )
+
+
+def extra_rows(file: FeatureFile) -> dict[str, Any]:
+    """Return the split `fit` of a feature file as the arguments of `fit` for extra rows."""
+    return {
+        "extra_features": file.fit.x.astype("float32"),
+        "extra_y": file.classes[file.fit.y],
+    }
 
 
 def _rows_of_split(file: FeatureFile, split: str) -> Rows:

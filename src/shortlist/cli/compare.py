@@ -16,7 +16,12 @@ from rich.table import Table
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.extras import require
 from shortlist.cli.app import app, errors_in_one_line
-from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
+from shortlist.cli.columns import (
+    DataOptions,
+    check_no_identifier,
+    extra_rows,
+    without_unknown_labels,
+)
 from shortlist.cli.options import (
     CLUSTER,
     AsJson,
@@ -119,8 +124,10 @@ def compare(
 ) -> None:
     """Compare all methods on your data: set sizes at equal accuracy, guarantees, run times.
 
-    The classifier must not have been trained on the rows of DATA. With --report, also write a page
-    with curves, a slider for the accuracy, and examples.
+    The classifier must not have been trained on the rows of DATA. If DATA is a feature file, a
+    linear classifier is trained on its split `fit`, from which the Shortlister and the retrained
+    classifiers learn, too. With --report, also write a page with curves, a slider for the accuracy,
+    and examples.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -149,12 +156,12 @@ def compare(
         if cluster is not None:
             from shortlist.ray import compare as compare_on_ray
 
-            cluster |= columns.for_cluster()
+            cluster |= columns.for_cluster(data)
             cluster.pop("keep", None)
             comparison = compare_on_ray(data, test=_parse_share(test), **cluster, **options)
         else:
-            train_rows, test_rows = _read_rows(data, test, columns, seed)
-            comparison = compare_here(*train_rows, test=test_rows, **options)
+            train_rows, test_rows, extra = _read_rows(data, test, columns, seed)
+            comparison = compare_here(*train_rows, test=test_rows, **(options | extra))
         if report is not None:
             comparison.report(report, title=f"Prediction sets: {Path(data).stem}", overwrite=force)
         if output is not None:
@@ -186,8 +193,8 @@ def _parse_numbers(text: str) -> list[float]:
 
 def _read_rows(
     data: str, test: str, columns: DataOptions, seed: int
-) -> tuple[Inputs, Inputs | float]:
-    """Return the rows to learn from, and the test rows or their share."""
+) -> tuple[Inputs, Inputs | float, dict[str, Any]]:
+    """Return the rows to learn from, the test rows or their share, and rows without scores."""
     from shortlist.datasets import load
     from shortlist.datasets.feature_files import is_feature_file
 
@@ -205,7 +212,7 @@ def _read_rows(
     assert rows.y is not None
     inputs: Inputs = (rows.ranking(), rows.y, rows.features)
     try:
-        return inputs, float(test)
+        return inputs, float(test), {}
     except ValueError:
         pass
     if is_feature_file(test):
@@ -216,24 +223,28 @@ def _read_rows(
     labels = others.y
     if rows.classes is not None:
         others = others.match_columns(rows.classes, rows.feature_names)
-    return inputs, (others.ranking(rows.classes), labels, others.features)
+    return inputs, (others.ranking(rows.classes), labels, others.features), {}
 
 
-def _score_splits(file: FeatureFile, seed: int) -> tuple[Inputs, Inputs]:
-    """Score the splits `select` and `test` with a linear classifier fitted on the split `fit`."""
+def _score_splits(file: FeatureFile, seed: int) -> tuple[Inputs, Inputs, dict[str, Any]]:
+    """Score the splits `select` and `test` with a linear classifier fitted on the split `fit`.
+
+    The rows of `fit` have no honest scores, and are returned as extra rows.
+    """
     from shortlist.learning.linear import LinearClassifier
     from shortlist.ranking import Ranking
 
     names = file.classes
     classifier = LinearClassifier(random_state=seed)
-    classifier.fit(file.fit.x.astype(np.float32), names[file.fit.y])
+    extra = extra_rows(file)
+    classifier.fit(*extra.values())
 
     def score(samples: Samples) -> Inputs:
         x = samples.x.astype(np.float32)
         scores = classifier.decision_function(x)
         return Ranking.from_scores(scores, classes=classifier.classes_), names[samples.y], x
 
-    return score(file.select), score(file.test)
+    return score(file.select), score(file.test), extra
 
 
 def _write_table(comparison: Comparison, path: Path) -> None:

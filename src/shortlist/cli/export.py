@@ -45,7 +45,9 @@ def _describe(about: dict[str, Any]) -> list[str]:
         f"data: {facts or 'none'}",
         "parameters: " + ", ".join(f"{name}={value!r}" for name, value in parameters.items()),
     ]
-    return lines + [f"{key}: {about[key]}" for key in ("estimator", "method") if key in about]
+    return lines + [
+        f"{key}: {about[key]}" for key in ("estimator", "method", "features") if key in about
+    ]
 
 
 @app.command()

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shortlist.cli.app import app, errors_in_one_line, say
-from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
+from shortlist.cli.columns import (
+    DataOptions,
+    check_no_identifier,
+    extra_rows,
+    without_unknown_labels,
+)
 from shortlist.cli.methods import METHODS, build_method
 from shortlist.cli.models import LoadedModel, calibration_size, group_options
 from shortlist.cli.options import (
@@ -109,7 +114,8 @@ def fit(
     The classifier must not have been trained on the rows of DATA. DATA contains scores (rows ×
     classes) or ranked candidates, labels y, and optionally features; docs/data.md describes the
     formats. DATA can also be a feature file, which has no scores: then a linear classifier is
-    trained on its split `fit`, and the model is fitted on its split `select`.
+    trained on its split `fit`, and the model is fitted on its split `select`. The Shortlister also
+    learns from the features and labels of `fit`.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -138,11 +144,11 @@ def fit(
         if cluster is None:
             result = _fit_here(build, data, options, calibration, seed)
         else:
-            columns = options.for_cluster()
+            columns = options.for_cluster(data)
             columns.pop("keep", None)
             result = _fit_on_ray(build, data, {**cluster, **columns})
         save(result.model, output, overwrite=force)
-        _warn_if_unreachable(result.method, accuracy)
+        point = _reachable_point(result.method, accuracy)
     kept = calibration_size(result.method)
     count = len(result.model.classes_)
     seconds = time.monotonic() - begun
@@ -155,7 +161,7 @@ def fit(
         "seconds": round(seconds, 2),
     }
     guarantee = "no guarantee" if kept is None else _calibration_rows(kept)
-    following = _next_command(output, data, ray, None if kept is None else accuracy)
+    following = _next_command(output, data, ray, "" if kept is None else point)
     text = (
         f"{output}: {method} on {result.n_rows:,} rows, {count:,} classes; {guarantee}"
         f"   ({seconds:.0f} s)\n{following}"
@@ -200,22 +206,24 @@ def calibrate(
         if cluster is not None:
             from shortlist.ray import calibrate as calibrate_on_ray
 
-            columns = options.for_cluster()
+            columns = options.for_cluster(data)
             columns.pop("keep", None)
             calibrate_on_ray(data, loaded.model, **cluster, **columns)
         else:
             if not hasattr(loaded.method, "calibrate"):
-                name = type(loaded.method).__name__
-                raise ValueError(f"a {name} makes no guarantees and cannot be calibrated")
+                raise ValueError(
+                    f"{model} makes no guarantee and cannot be calibrated; fit a model with "
+                    "another --method, such as shortlister"
+                )
             loaded.calibrate(loaded.match(options.read(data, "select")))
         save(loaded.model, output, overwrite=force)
         kept = calibration_size(loaded.method)
         assert kept is not None
         accuracy = getattr(loaded.method, "accuracy", 0.95)
-        _warn_if_unreachable(loaded.method, accuracy)
+        point = _reachable_point(loaded.method, accuracy)
     seconds = time.monotonic() - begun
     record = {"model": str(output), "calibration_rows": kept, "seconds": round(seconds, 2)}
-    following = _next_command(output, data, ray, accuracy)
+    following = _next_command(output, data, ray, point)
     say(f"{output}: {_calibration_rows(kept)}   ({seconds:.0f} s)\n{following}", record, as_json)
 
 
@@ -223,17 +231,19 @@ def _calibration_rows(count: int) -> str:
     return f"{count:,} calibration row{'' if count == 1 else 's'}"
 
 
-def _next_command(model: Path, data: str, ray: str | None, accuracy: float | None) -> str:
+def _next_command(model: Path, data: str, ray: str | None, point: str) -> str:
     """Return the command that predicts with a new model."""
     suffix = ".csv" if data == "-" else Path(data).suffix
     new = f"NEW{suffix}" if ray is None else "NEW.parquet"
     sets = "sets.parquet" if ray is None else f"sets --ray {ray}"
-    point = "" if accuracy is None else f" --accuracy {accuracy:g}"
     return f"Next: shortlist predict {model} {new} -o {sets}{point}"
 
 
-def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
-    """Warn if the calibration rows are too few to guarantee an accuracy."""
+def _reachable_point(method: SetPredictor, accuracy: float) -> str:
+    """Return the options of an operating point that the calibration rows can guarantee.
+
+    If they cannot guarantee the accuracy, warn, and choose the largest one that they can.
+    """
     from shortlist._utils.warnings import warn
     from shortlist.conformal.quantiles import UnreachableError
 
@@ -241,6 +251,12 @@ def _warn_if_unreachable(method: SetPredictor, accuracy: float) -> None:
         method.check_reachable(accuracy)
     except UnreachableError as error:
         warn(str(error))
+        try:
+            method.check_reachable(error.max_accuracy)
+        except ValueError:  # None is known, or other classes need another one.
+            return f" --accuracy {accuracy:g} --on-unreachable all"
+        return f" --accuracy {error.max_accuracy}"
+    return f" --accuracy {accuracy:g}"
 
 
 def _fit_on_ray(
@@ -287,10 +303,12 @@ def _fit_with_classifier(predictor: SetPredictor, file: FeatureFile, seed: int) 
     from shortlist.predictors.classifier import ShortlistClassifier
 
     names, x = file.classes, file.select.x.astype("float32")
+    extra = extra_rows(file)
     classifier = LinearClassifier(random_state=seed)
-    classifier.fit(file.fit.x.astype("float32"), names[file.fit.y])
+    classifier.fit(*extra.values())
     scores = classifier.predict_proba(x)
-    predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_)
+    options = extra if predictor.takes_extra_rows else {}
+    predictor.fit(scores, names[file.select.y], x, classes=classifier.classes_, **options)
     model = ShortlistClassifier.from_fitted(classifier, predictor)
     return FitResult(model, predictor, len(file.select))
 

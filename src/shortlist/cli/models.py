@@ -63,8 +63,23 @@ class LoadedModel:
                 f"{error}. Name columns that are not scores with --id, --keep, --ignore or --label"
             ) from None
 
+    def set_on_unreachable(self, choice: str) -> None:
+        """Set what to do about an accuracy that cannot be guaranteed."""
+        from shortlist._utils.validation import check_choice
+        from shortlist.predictors.method_options import with_parameters
+
+        check_choice(choice, "--on-unreachable", ("raise", "all"))
+        self.method = with_parameters(self.method, {"on_unreachable": choice})
+        if self.classifier is None:
+            self.model = self.method
+        else:
+            self.classifier.set_params(on_unreachable=choice)
+
     def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
         """Predict the sets of rows whose columns are in the order of the model."""
+        from shortlist.predictors.method_options import check_operating_point
+
+        check_operating_point(self.method.predict_set, operating_point)
         if self.classifier is not None:
             return self.classifier.predict_set(rows.features, **operating_point)
         if rows.groups is not None:

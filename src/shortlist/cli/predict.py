@@ -133,9 +133,9 @@ def predict(
         )
         loaded = LoadedModel.open(model)
         if on_unreachable is not None:
-            loaded.method.set_params(on_unreachable=on_unreachable)
+            loaded.set_on_unreachable(on_unreachable)
         if cluster is not None:
-            options = {**point, **cluster, **columns.for_cluster(), "overwrite": force}
+            options = {**point, **cluster, **columns.for_cluster(data), "overwrite": force}
             _predict_on_ray(loaded, data, output, as_json, options)
             return
         summary = _predict_here(loaded, data, columns, output, point)
@@ -175,6 +175,8 @@ def _predict_here(
     loaded: LoadedModel, data: str, columns: DataOptions, output: str, point: dict[str, Any]
 ) -> PredictionSummary:
     """Predict and write block by block. The file is opened after the first block is predicted."""
+    from shortlist._utils.labels import count_unknown_labels
+    from shortlist._utils.warnings import warn
     from shortlist.io.set_files import sets_writer
 
     blocks = _usable_blocks(loaded, data, columns)
@@ -185,7 +187,8 @@ def _predict_here(
     block, sets = first
     guarantee, has_labels = str(sets.guarantee), block.y is not None
     n_rows = n_labels = hits = 0
-    with sets_writer(output, guarantee, tuple(columns.kept)) as write:
+    writer = sets_writer(output, guarantee, tuple(columns.kept))
+    with count_unknown_labels() as unknown, writer as write:
         while True:
             numbers = np.arange(n_rows, n_rows + len(block))
             if block.numbers is not None:
@@ -198,6 +201,8 @@ def _predict_here(
             if following is None:
                 break
             block, sets = following
+    if unknown.n_unknown:
+        warn(f"{data}: {unknown.describe(n_rows)}")
     accuracy = hits / n_rows if has_labels else None
     return PredictionSummary(n_rows, n_labels / n_rows, guarantee, accuracy)
 

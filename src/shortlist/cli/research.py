@@ -48,15 +48,16 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURES]...",
-            help="Figures: fig1 to fig6, losses. Default: all.",
+            help="Figures: fig1 to fig6, wide, settings, losses. Default: all.",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
         Path,
         typer.Option(
-            help="Folder with the feature files cifar10.npz, cifar100.npz, svhn.npz, and "
-            "imagenet.npz or tinyimagenet.npz. Default: the current folder.",
+            help="Folder with the feature files cifar100_finetuned.npz or cifar100.npz, "
+            "imagenet.npz or tinyimagenet.npz, cifar10.npz, and svhn.npz or fashion.npz. Default: "
+            "the current folder.",
             show_default=False,
         ),
     ] = Path("."),
@@ -64,11 +65,34 @@ def paper(
         Path, typer.Option("--output", "-o", help="Folder for figures, tables and the report page.")
     ] = Path("shortlist-paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use one seed and few rows, which takes a few minutes.")
+        bool,
+        typer.Option(
+            "--quick", help="Use one seed and few rows, which takes minutes. Gives no verdicts."
+        ),
+    ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Use all rows, finer grids of lambda and other settings; needs a GPU."
+        ),
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds; default: 3, or 1 with --quick.", min=1)
+        list[int] | None,
+        typer.Option(
+            "--seed",
+            help="A seed. Can be given more than once. Default: 0 and 1; 0 with --quick; 0, 1 and "
+            "2 with --full.",
+            min=0,
+            show_default=False,
+        ),
     ] = None,
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="Compute nothing: use the outcomes in OUTPUT/kept alone."),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="Device to train on; auto for the GPU if there is one.")
+    ] = "auto",
     workers: Annotated[
         int | None,
         typer.Option(help="Number of processes; default: one for each core, at most 8.", min=1),
@@ -81,8 +105,8 @@ def paper(
     """Compute and plot the paper's figures from feature files, and check its claims.
 
     The paper is Cardinality-Aware Set Prediction and Top-k Classification (Cortes and others,
-    NeurIPS 2024). The figures also contain LAC and the Shortlister. After an interruption, the same
-    command resumes the work. A complete run takes half an hour on two cores.
+    NeurIPS 2024). After an interruption, the same command resumes the work. The default takes about
+    half an hour on two cores.
     """
     begun = time.monotonic()
     with errors_in_one_line():
@@ -93,12 +117,24 @@ def paper(
         if page is not None:
             check_folder(page)
         require("matplotlib", "plotting the figures")
-        report = run(data, output, figures, quick=quick, seeds=seeds, workers=workers, page=page)
+        if quick and full:
+            raise ValueError("--quick and --full are both given; give at most one of them")
+        report = run(
+            data,
+            output,
+            figures,
+            scale="quick" if quick else "full" if full else "default",
+            seeds=seeds,
+            workers=workers,
+            device=device,
+            stored=stored,
+            page=page,
+        )
     table = Table(title="The paper's claims, on these data", title_justify="left")
-    for name in ("claim", "figure", "verdict"):
+    for name in ("claim", "verdict", "single selector"):
         table.add_column(name)
     for finding in report.findings:
-        table.add_row(finding.claim, finding.where, finding.verdict)
+        table.add_row(finding.claim, finding.verdict, finding.single)
     if report.findings:
         Console().print(table)
     typer.echo(f"Figures and tables: {output}   ({time.monotonic() - begun:.0f} s)")

@@ -46,6 +46,8 @@ def compare(
     stages: bool = False,
     max_epochs: int | None = None,
     classes: ArrayLike | None = None,
+    extra_features: ArrayLike | None = None,
+    extra_y: ArrayLike | None = None,
     progress: Show = "auto",
     random_state: object = 0,
 ) -> Comparison:
@@ -66,8 +68,10 @@ def compare(
         Accuracies to measure at.
     methods : mapping of str to SetPredictor, optional
         Methods by name. By default: the Shortlister, networks and logistic regression retrained
-        on the features (if there are any), fixed top-k, LAC, APS, RAPS, SAPS, the plug-in rule
-        with logarithmic cost, the paper's path of selectors, and LAC on re-scored probabilities.
+        on the features (if there are any), fixed top-k, LAC, APS, RAPS and SAPS (randomized, with
+        the temperature that makes their sets shortest), the plug-in rule with logarithmic cost,
+        the paper's path of selectors (which see the features alone, and a variant that also sees
+        the scores), and LAC on re-scored probabilities.
     calibration : float or None, default=0.25
         Fraction of the rows to calibrate with. All methods use the same calibration rows. With
         None, all rows are used to fit, no accuracy is guaranteed, and only sizes at equal accuracy
@@ -79,6 +83,12 @@ def compare(
         Maximum number of epochs for every method that trains networks.
     classes : array-like, optional
         Names of the score columns, in their order.
+    extra_features : array-like of shape (n_extra, n_features), optional
+        Features of labeled rows without honest scores, such as the rows that the classifier was
+        trained on. The Shortlister and the retrained classifiers learn from them, too; the other
+        methods need scores.
+    extra_y : array-like of shape (n_extra,), optional
+        Labels of the same rows, which must be among the classes.
     progress : bool or "auto", default="auto"
         Whether to show a progress bar. With "auto" it is shown on a terminal.
     random_state : int, RandomState instance or None, default=0
@@ -96,8 +106,9 @@ def compare(
 
     Notes
     -----
-    A method that is tuned for an accuracy, such as RAPS and SAPS, is fitted once for each
-    accuracy. It is tuned on rows that are not used for calibration.
+    A method that is tuned for an accuracy, such as APS, RAPS and SAPS with
+    ``temperature="size"``, is fitted once for each accuracy. It is tuned on rows that are not used
+    for calibration.
 
     Examples
     --------
@@ -121,6 +132,8 @@ def compare(
         stages=stages,
         max_epochs=max_epochs,
         classes=classes,
+        extra_features=extra_features,
+        extra_y=extra_y,
         random_state=random_state,
     )
     with track("methods", len(plan.methods), progress) as step:

@@ -10,12 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import clone
 
+from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.labels import count_unknown_labels
 from shortlist.comparison.measurements import Measurement
 from shortlist.comparison.result import FittedMethod, MethodResult
 from shortlist.comparison.rows import LabeledRows
 from shortlist.frontier import Frontier
 from shortlist.metrics import class_accuracy, single_share, size_stratified_violation
 from shortlist.predictors import SetPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 
 
 def measure(
@@ -25,6 +28,7 @@ def measure(
     train: LabeledRows,
     calibration: LabeledRows | None,
     test: LabeledRows,
+    extra: ExtraRows | None = None,
 ) -> MethodResult:
     """Fit a method and measure it at every accuracy.
 
@@ -42,6 +46,8 @@ def measure(
         Calibration rows. Without them, no accuracy is guaranteed.
     test : LabeledRows
         Rows to measure on.
+    extra : ExtraRows, optional
+        More rows to fit on, without scores, for methods that take them.
 
     Returns
     -------
@@ -55,9 +61,10 @@ def measure(
     for accuracy in accuracies:
         if not curves or method.is_tuned:
             start = time.monotonic()
-            model = _fit(method, accuracy, train, calibration)
+            model = _fit(method, accuracy, train, calibration, extra)
             seconds = time.monotonic() - start
-            curves.append(model.frontier(*test))
+            with count_unknown_labels():  # The validation of the test rows has warned about them.
+                curves.append(model.frontier(*test))
         fitted.models[accuracy], fitted.curves[accuracy] = model, curves[-1]
         measurements.append(measure_at(name, model, accuracy, curves[-1], test, seconds))
     curve = curves[0] if len(curves) == 1 else _concatenate(curves, name)
@@ -69,6 +76,7 @@ def _fit(
     accuracy: float,
     train: LabeledRows,
     calibration: LabeledRows | None,
+    extra: ExtraRows | None,
 ) -> SetPredictor:
     """Fit a copy of a method, and calibrate it if it can be calibrated."""
     model: SetPredictor = clone(method)
@@ -78,7 +86,7 @@ def _fit(
         # The parameter can be that of a score inside the predictor: ConformalPredictor(RAPS()).
         names = [name for name in model.get_params() if name.split("__")[-1] == "accuracy"]
         model.set_params(**dict.fromkeys(names, accuracy))
-    model.fit(*train)
+    model.fit(*train, **extra_options(model, extra))
     if calibration is not None and model.can_calibrate:
         model.calibrate(*calibration)
         if not model.is_calibrated:
@@ -87,6 +95,11 @@ def _fit(
                 "property so that it returns the number of calibration rows"
             )
     return model
+
+
+def extra_options(model: SetPredictor, extra: ExtraRows | None) -> dict[str, ArrayLike]:
+    """Return extra rows as keyword arguments of a method; none if it does not take them."""
+    return {} if extra is None or not model.takes_extra_rows else extra._asdict()
 
 
 def measure_at(
@@ -126,17 +139,19 @@ def measure_at(
     if sets is None:
         nan = math.nan
         return Measurement(name, accuracy, size, nan, nan, nan, nan, nan, fit_seconds, nan)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), count_unknown_labels():
         # NumPy warns if every class is NaN.
         warnings.simplefilter("ignore", RuntimeWarning)
         worst_class = float(np.nanmin(class_accuracy(sets, test.y)))
+        measured_accuracy = sets.accuracy(test.y)
+        violation = size_stratified_violation(sets, test.y, accuracy)
     return Measurement(
         name,
         accuracy,
         size,
-        sets.accuracy(test.y),
+        measured_accuracy,
         sets.mean_size,
-        size_stratified_violation(sets, test.y, accuracy),
+        violation,
         worst_class,
         single_share(sets),
         fit_seconds,

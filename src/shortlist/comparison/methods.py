@@ -23,6 +23,9 @@ def default_methods(
 ) -> dict[str, SetPredictor]:
     """Return the methods that `compare` measures by default.
 
+    APS, RAPS and SAPS get ``temperature="size"``, because the likelihood temperature of the others
+    lengthens the sets of APS.
+
     Parameters
     ----------
     has_features : bool
@@ -46,16 +49,29 @@ def default_methods(
         **(retrained if has_features and is_dense else {}),
         "top-k": SplitConformal("topk", random_state=seed),
         "LAC": SplitConformal("lac", random_state=seed),
-        "APS": SplitConformal("aps", randomized=True, random_state=seed),
-        "RAPS": SplitConformal("raps", randomized=True, random_state=seed),
-        "SAPS": SplitConformal("saps", randomized=True, random_state=seed),
+        **{
+            name.upper(): SplitConformal(
+                name, randomized=True, temperature="size", random_state=seed
+            )
+            for name in ("aps", "raps", "saps")
+        },
         "plug-in, log cost": PlugInSelector(cost="log", random_state=seed),
-        "paper's selectors": CardinalityPath(
-            inputs="both" if has_features else "scores",
-            cost_weights=np.geomspace(1, 0.001, 20).tolist(),
-            random_state=seed,
-        ),
+        **{name: _path(inputs, seed) for name, inputs in _PATHS[has_features].items()},
     }
+
+
+_PATHS = {
+    True: {"paper's selectors": "features", "paper's selectors, with scores": "both"},
+    False: {"paper's selectors, on scores": "scores"},
+}
+"""Inputs of the selectors by their names, with and without features. Those of the paper see only
+the features; the others are a variant."""
+
+
+def _path(inputs: str, seed: int) -> CardinalityPath:
+    """Return the selectors of the paper for 20 cost weights."""
+    weights = np.geomspace(1, 0.001, 20).tolist()
+    return CardinalityPath(inputs=inputs, cost_weights=weights, random_state=seed)
 
 
 def choose_methods(

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist._utils.arrays import ArrayLike
+from shortlist._utils.frames import column_names
+from shortlist._utils.labels import label_array
 from shortlist._utils.validation import check_probability
-from shortlist.comparison.measure import measure
+from shortlist.comparison.measure import extra_options, measure
 from shortlist.comparison.methods import choose_methods
 from shortlist.comparison.result import Comparison, MethodResult
 from shortlist.comparison.rows import (
@@ -20,6 +22,7 @@ from shortlist.comparison.rows import (
 )
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors import SetPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.split_conformal import SplitConformal
 from shortlist.predictors.splitting import hold_out
 from shortlist.ranking import Ranking
@@ -45,6 +48,8 @@ class Plan:
         Names of the conformity scores to measure on re-scored probabilities too.
     seed : int
         Random state of the methods on re-scored probabilities.
+    extra : ExtraRows, optional
+        More rows to fit on, without scores, for methods that take them.
     """
 
     comparison: Comparison
@@ -54,10 +59,11 @@ class Plan:
     test: LabeledRows
     rescored_scores: tuple[str, ...]
     seed: int
+    extra: ExtraRows | None = None
 
     def measure(self, name: str) -> MethodResult:
         """Fit and measure one of the methods."""
-        rows = self.train, self.calibration, self.test
+        rows = self.train, self.calibration, self.test, self.extra
         return measure(name, self.methods[name], self.comparison.accuracies, *rows)
 
     def finish(self) -> Comparison:
@@ -72,13 +78,18 @@ class Plan:
 
         # The model has learned from the training rows. Probabilities that were influenced by a
         # row's own label would make the row look easier than a new one.
-        out_of_fold = rescorer.out_of_fold(self.train.ranking, self.train.features)
+        ranking, _, features = self.train
+        options = extra_options(rescorer, self.extra)
+        out_of_fold = rescorer.out_of_fold(ranking, features, **options)
         train = LabeledRows(out_of_fold, self.train.y, None)
         calibration = None if self.calibration is None else rescore(self.calibration)
         test = rescore(self.test)
         for score in self.rescored_scores:
             method = SplitConformal(
-                score, temperature=None, randomized=score != "lac", random_state=self.seed
+                score,
+                temperature=None if score == "lac" else "size",
+                randomized=score != "lac",
+                random_state=self.seed,
             )
             name, accuracies = f"{score.upper()}, re-scored", self.comparison.accuracies
             self.comparison.add(measure(name, method, accuracies, train, calibration, test))
@@ -97,6 +108,8 @@ def plan_comparison(
     stages: bool,
     max_epochs: int | None,
     classes: ArrayLike | None,
+    extra_features: ArrayLike | None,
+    extra_y: ArrayLike | None,
     random_state: object,
 ) -> Plan:
     """Validate the arguments of :func:`shortlist.compare`, and split the rows."""
@@ -109,11 +122,12 @@ def plan_comparison(
     chosen = choose_methods(
         methods, features is not None, known.ranking.is_dense, stages, max_epochs, seed
     )
+    extra = _validate_extra(known, features, extra_features, extra_y, chosen)
     train_index, calibration_index = hold_out(len(known.ranking), fraction, seed)
     warn_about_known_test_rows(known, test_rows)
     comparison = Comparison(
         levels,
-        _summary(len(train_index), len(calibration_index), test_rows.ranking),
+        _summary(len(train_index), extra, len(calibration_index), test_rows.ranking),
         len(test_rows.ranking),
         len(calibration_index),
         test_index=test_index,
@@ -126,11 +140,35 @@ def plan_comparison(
         test=test_rows,
         rescored_scores=("lac", "raps", "saps") if stages else ("lac",) * (methods is None),
         seed=seed,
+        extra=extra,
     )
 
 
-def _summary(n_train: int, n_calibration: int, test: Ranking) -> str:
+def _validate_extra(
+    known: LabeledRows,
+    features: ArrayLike | None,
+    extra_features: ArrayLike | None,
+    extra_y: ArrayLike | None,
+    methods: Mapping[str, SetPredictor],
+) -> ExtraRows | None:
+    """Return the extra rows; raise if they do not fit the others, or no method takes any."""
+    extra = ExtraRows.validate(features, extra_features, extra_y)
+    if extra is None:
+        return None
+    if not any(method.takes_extra_rows for method in methods.values()):
+        raise ValueError(
+            f"none of the methods {list(methods)} takes extra_features and extra_y; leave them "
+            "out, or add Shortlister() to the methods"
+        )
+    assert known.features is not None
+    x, _ = extra.encode(known.ranking, known.features.shape[1], column_names(features))
+    # The other features have lost the names of their columns, too.
+    return ExtraRows(x, label_array(extra.extra_y, "extra_y"))
+
+
+def _summary(n_train: int, extra: ExtraRows | None, n_calibration: int, test: Ranking) -> str:
     """Return the numbers of rows and classes as text."""
     parts = [f"{n_train:,} rows to fit"]
+    parts += [] if extra is None else [f"{len(label_array(extra.extra_y)):,} extra rows"]
     parts += [f"{n_calibration:,} calibration rows"] if n_calibration else []
     return ", ".join([*parts, f"{len(test):,} test rows", f"{test.n_classes} classes"])

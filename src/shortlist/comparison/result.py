@@ -208,7 +208,7 @@ class Comparison(ComparisonMixin):
                 marker="",
                 color="black" if is_main else f"C{i % 10}",
                 lw=2.5 if is_main else 1.2,
-                ls="--" if is_rescored else "-",
+                ls="--" if is_rescored else "-" if i <= 10 else ":",  # There are ten colors.
                 # Dashed curves are drawn last, because a solid one would hide them.
                 zorder=4 if is_rescored else 3 if is_main else 2,
                 band=band and is_main,

@@ -48,7 +48,7 @@ def level_frontier(
     blocks = function.blocks(ranking, features)
     if len(ranking) * ranking.depth <= BAND_VALUES:
         blocks = blocks.keep()
-    levels = blocks.label_levels(index)
+    levels = blocks.label_levels(index.clamp(min=0)).masked_fill(index < 0, -torch.inf)
     rising = np.sort(levels.cpu().numpy())
     thresholds = _frontier_thresholds(rising)
     hits = len(rising) - np.searchsorted(rising, thresholds, side="left")
@@ -75,16 +75,20 @@ def _frontier_thresholds(rising: NDArray[np.float64]) -> NDArray[np.float64]:
 def outcomes_at(
     ranking: Ranking, blocks: LevelBlocks, index: Tensor, thresholds: NDArray[np.float64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return hits and sizes at several thresholds, each of shape (n_rows, n_thresholds)."""
+    """Return hits and sizes at several thresholds, each of shape (n_rows, n_thresholds).
+
+    The index -1 stands for a label of an unknown class, which no set contains.
+    """
     at = torch.from_numpy(thresholds).to(ranking.device)
 
     def evaluate(block: Block) -> tuple[Tensor, Tensor]:
         rows, ranked, nested = block
-        levels = nested.of_labels(ranked, index[rows]).to(torch.float64)
+        levels = nested.of_labels(ranked, index[rows].clamp(min=0)).to(torch.float64)
         return levels[:, None] >= at, nested.sizes_at_each(at)
 
     parts = blocks.map(evaluate)
     hits, sizes = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
     with_all = np.isneginf(thresholds)  # All classes, ranked or not.
     hits[:, with_all], sizes[:, with_all] = True, ranking.n_classes
+    hits[(index < 0).cpu().numpy()] = False  # Even these miss labels of unknown classes.
     return hits, sizes

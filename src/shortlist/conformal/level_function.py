@@ -68,7 +68,8 @@ class LevelFunction:
             return rows, ranked, levels if self.allow_empty else levels.never_empty()
 
         slices = scaled.blocks(self.score.block_elements)
-        return LevelBlocks(slices, compute, scaled.width, scaled.device)
+        width = scaled.width if features is None else None
+        return LevelBlocks(slices, compute, width, scaled.device)
 
     def lowest_levels(
         self, ranking: Ranking, index: Tensor, features: Matrix | None

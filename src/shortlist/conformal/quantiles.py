@@ -19,7 +19,19 @@ from shortlist.guarantee import count_rows
 
 
 class UnreachableError(ValueError):
-    """The calibration rows cannot guarantee the requested accuracy."""
+    """The calibration rows cannot guarantee the requested accuracy.
+
+    Parameters
+    ----------
+    message : str
+        What cannot be guaranteed, and what can.
+    max_accuracy : float, default=0.0
+        Largest accuracy that can be guaranteed, if it is known.
+    """
+
+    def __init__(self, message: str, max_accuracy: float = 0.0) -> None:
+        super().__init__(message)
+        self.max_accuracy = max_accuracy
 
 
 def threshold(
@@ -96,7 +108,8 @@ calibration rows: 9 are needed. At most 0.66666 can be
     largest = round_down(max_accuracy(n_rows, n_missed, delta, exhaustive=exhaustive))
     raise UnreachableError(
         f"accuracy = {accuracy}{confidence} cannot be guaranteed with {count_rows(n_rows)}: "
-        f"{', and '.join(reasons)}. At most {largest} can be"
+        f"{', and '.join(reasons)}. At most {largest} can be",
+        float(largest),
     )
 
 

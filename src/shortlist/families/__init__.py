@@ -2,6 +2,7 @@
 
 from shortlist.families.base import Family
 from shortlist.families.custom import Custom
+from shortlist.families.deferral import Deferral
 from shortlist.families.prefixes import Threshold, TopK
 
-__all__ = ["Custom", "Family", "Threshold", "TopK"]
+__all__ = ["Custom", "Deferral", "Family", "Threshold", "TopK"]

@@ -32,9 +32,17 @@ class Family(ABC):
     by_row = True
     """Whether the sets of a row depend on that row alone, so that rows can be split into blocks."""
 
+    others: tuple[str, ...] = ()
+    """Names of members without a set, which come after the sets; see :class:`Deferral`."""
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of members, |K|."""
+
+    @property
+    def member_names(self) -> list[str]:
+        """Names of the members: "set 0", "set 1", …, and the names of members without a set."""
+        return [f"set {i}" for i in range(len(self))]
 
     @abstractmethod
     def sizes_of(self, ranking: Ranking) -> Tensor:
@@ -184,6 +192,22 @@ class Family(ABC):
         """
         return ranking.rank_of(index)[:, None] < self.sizes_of(ranking)
 
+    def hits_of_known(self, ranking: Ranking, index: Tensor) -> Tensor:
+        """Return `hits_of`, where the index -1 of an unknown class is in no set.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            Rows.
+        index : Tensor of shape (n_rows,)
+            Label indices; -1 for labels of unknown classes.
+
+        Returns
+        -------
+        bool Tensor of shape (n_rows, n_members)
+        """
+        return self.hits_of(ranking, index.clamp(min=0)) & (index >= 0)[:, None]
+
     def select(
         self, ranking: Ranking, choice: Tensor, *, guarantee: Guarantee = NO_GUARANTEE
     ) -> PredictionSets:
@@ -228,15 +252,15 @@ class Family(ABC):
         scores : array-like of shape (n_rows, n_classes), or Ranking
             Scores.
         y : array-like of shape (n_rows,)
-            Labels.
+            Labels. Those of unknown classes are misses.
 
         Returns
         -------
         bool array of shape (n_rows, n_members)
         """
         ranking = self._as_checked_ranking(scores)
-        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-        return to_array_type(self.hits_of(ranking, index), ranking.array_type)
+        index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown="any")
+        return to_array_type(self.hits_of_known(ranking, index), ranking.array_type)
 
     def _as_checked_ranking(self, scores: ArrayLike | Ranking) -> Ranking:
         """Return a ranking of scores, checked by `check` if every class has a score."""

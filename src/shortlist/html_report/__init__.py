@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shortlist._utils.atomic_write import atomic_write, check_target
+from shortlist._utils.labels import count_unknown_labels
 from shortlist.html_report.content import make_content
 from shortlist.html_report.guarantee_plot import plot_guarantee
 from shortlist.html_report.page import page
@@ -70,7 +71,8 @@ def report_comparison(
     'report.html'
     """
     target = check_target(path, overwrite=overwrite, example="report.html")
-    text = page(make_content(comparison, examples), title)
+    with count_unknown_labels():  # The comparison has warned about them.
+        text = page(make_content(comparison, examples), title)
     with atomic_write(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

@@ -32,6 +32,8 @@ from shortlist.sets import PredictionSets
 MAX_CLASSES = 200
 """Maximum number of classes whose accuracy is shown; all others are shown together."""
 HARDEST, GROUPS = 12, 8
+UNKNOWN_CLASS = "(unknown class)"
+"""Name for the classes of test labels that the models do not know."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Content:
     first_accuracy : float
         Fraction of test rows whose highest score is that of the true label.
     names : list of str
-        Names of all classes.
+        Names of all classes; the last is `UNKNOWN_CLASS` if test labels are of unknown classes.
     classes : list of int
         Classes whose accuracy is shown, hardest first.
     class_rows : list of int
@@ -96,7 +98,12 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
     start = accuracies.index(comparison.main_accuracy)
     main = names[names.index(MAIN_METHOD) if MAIN_METHOD in names else 0]
     ranking, y, _ = comparison.fitted[main].test
-    index = ranking.classes.encode(y, rows=len(ranking)).numpy()
+    names_of_classes = list(map(str, ranking.classes.array().tolist()))
+    index = ranking.classes.encode(y, rows=len(ranking), unknown="any").cpu().numpy()
+    if (index < 0).any():
+        names_of_classes.append(UNKNOWN_CLASS)  # One more class, which is in no set.
+        index = np.where(index < 0, ranking.n_classes, index)
+    n_classes, known = len(names_of_classes), np.flatnonzero(index < ranking.n_classes)
     # Invalid names raise before anything is computed.
     example_names(examples, [], len(ranking), comparison.test_index)
     points = {name: operating_points(one, accuracies) for name, one in comparison.fitted.items()}
@@ -105,10 +112,8 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
     first = right if sets is None else first_labels(sets) == index
     shown = example_rows(points[main].hits[:, start], points[main].sizes[:, start], first)
     shown_names = example_names(examples, shown, len(ranking), comparison.test_index)
-    classes, class_rows = _shown_classes(points, index, ranking.n_classes)
-    layout = Layout(
-        accuracies, _bins(points), shown, *_class_codes(index, classes, ranking.n_classes)
-    )
+    classes, class_rows = _shown_classes(points, index, n_classes)
+    layout = Layout(accuracies, _bins(points), shown, *_class_codes(index, classes, n_classes))
     methods = []
     with track("report", len(names)) as step:
         for name, one in comparison.fitted.items():
@@ -121,14 +126,14 @@ def make_content(comparison: Comparison, examples: Sequence[str] | None = None) 
         main=names.index(main),
         n_test=len(ranking),
         first_accuracy=float(right.mean()),
-        names=[printable(str(name)) for name in ranking.classes.array().tolist()],
+        names=[printable(name) for name in names_of_classes],
         classes=classes,
         class_rows=class_rows,
         bins=layout.bins,
         methods=methods,
         examples=[(printable(n), int(index[k])) for n, k in zip(shown_names, shown, strict=True)],
-        hardest=[] if sets is None else hardest_classes(sets, index, HARDEST),
-        groups=[] if sets is None else confused_groups(sets, index, GROUPS),
+        hardest=[] if sets is None else hardest_classes(sets[known], index[known], HARDEST),
+        groups=[] if sets is None else confused_groups(sets[known], index[known], GROUPS),
     )
 
 

@@ -83,8 +83,8 @@ def plot_guarantee(
     rows = labeled_rows(model, scores, y, features)
     if not model.is_calibrated:
         raise ValueError(
-            f"this {type(model).__name__} is not calibrated and guarantees no accuracy; call "
-            "calibrate(scores, y) first, with rows that were not used to fit"
+            "this model is not calibrated and guarantees no accuracy; call calibrate "
+            "first, with rows that were not used to fit"
         )
     outcomes = model.evaluate(*rows, accuracies=asked)
     reached = [(a, one) for a, one in zip(asked, outcomes, strict=True) if one is not None]

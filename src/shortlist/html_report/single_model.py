@@ -9,7 +9,7 @@ import numpy as np
 
 from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.frames import match_columns
-from shortlist._utils.labels import label_array
+from shortlist._utils.labels import count_unknown_labels, label_array
 from shortlist._utils.validation import check_probability
 from shortlist.comparison import (
     ACCURACIES,
@@ -84,12 +84,17 @@ def evaluate_model(
     if model.is_calibrated:
         summary = f"{model.n_calibration:,} calibration rows, {summary}"
     comparison = Comparison(levels, summary, len(ranking), model.n_calibration)
-    curve = model.frontier(*rows)
+    with count_unknown_labels():  # The validation of the rows has warned about them.
+        curve = model.frontier(*rows)
     _add(comparison, curve.name or type(model).__name__, model, curve, rows)
     if not _has_one_size(curve):
         sizes = np.unique(np.geomspace(1, ranking.depth, REFERENCE_SIZES).round().astype(int))
-        reference = FixedSelector(TopK(sizes.tolist())).fit(ranking, rows.y)
-        _add(comparison, REFERENCE, reference, reference.frontier(*rows), rows)
+        # It learns nothing from labels, and those of unknown classes cannot be given to `fit`.
+        labels = np.repeat(ranking.classes.array()[:1], len(ranking))
+        reference = FixedSelector(TopK(sizes.tolist())).fit(ranking, labels)
+        with count_unknown_labels():
+            curve = reference.frontier(*rows)
+        _add(comparison, REFERENCE, reference, curve, rows)
     return comparison
 
 

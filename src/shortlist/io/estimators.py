@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +37,23 @@ def dump_estimator(model: ShortlistClassifier) -> bytes:
     bytes
         Archive in the skops format.
     """
-    data: bytes = _skops().dumps({"fitted": model.estimator_, "given": model.estimator})
+    return dump_parts({"fitted": model.estimator_, "given": model.estimator})
+
+
+def dump_parts(parts: Mapping[str, object]) -> bytes:
+    """Return classifiers, by names, as an archive.
+
+    Parameters
+    ----------
+    parts : mapping of str to object
+        Classifiers and lists of them.
+
+    Returns
+    -------
+    bytes
+        Archive in the skops format.
+    """
+    data: bytes = _skops().dumps(dict(parts))
     return data
 
 
@@ -57,6 +74,31 @@ def load_estimator(model: ShortlistClassifier, data: bytes, trusted: frozenset[s
     ModelFileError
         If the archive is damaged, has untrusted types, or has attributes that `fit` cannot set.
     """
+    parts = load_parts(data, trusted, lambda parts: _check_parts(parts, model))
+    model.estimator_, model.estimator = parts["fitted"], parts["given"]
+
+
+def load_parts(data: bytes, trusted: frozenset[str], check: Callable[[object], None]) -> Any:
+    """Read what `dump_parts` wrote.
+
+    Parameters
+    ----------
+    data : bytes
+        The archive.
+    trusted : frozenset of str
+        Names of types and functions that the user trusts.
+    check : callable
+        Function that raises a `ModelFileError` if the content is not what it should be.
+
+    Returns
+    -------
+    dict of str to object
+
+    Raises
+    ------
+    ModelFileError
+        If the archive is damaged, has untrusted types, or has attributes that `fit` cannot set.
+    """
     skops = _skops()
     try:
         data, refused = check_archive(data, trusted)
@@ -69,7 +111,7 @@ def load_estimator(model: ShortlistClassifier, data: bytes, trusted: frozenset[s
             with warnings.catch_warnings(record=True) as messages:
                 warnings.simplefilter("always")
                 parts = skops.loads(data, trusted=untrusted)
-            _check_parts(parts, model)
+            check(parts)
             check_fitted(parts, trusted)
     except ModelFileError as error:
         raise ModelFileError(f"the classifier cannot be read: {error}") from error
@@ -80,7 +122,7 @@ def load_estimator(model: ShortlistClassifier, data: bytes, trusted: frozenset[s
         raise ModelFileError(_refusal(refused))
     for text in {str(message.message) for message in messages}:
         warn(printable(" ".join(text.split())[:300]))  # It may quote the file.
-    model.estimator_, model.estimator = parts["fitted"], parts["given"]
+    return parts
 
 
 def _refusal(names: list[str]) -> str:

@@ -43,9 +43,10 @@ DESCRIPTION = {
     "data": FACTS,
     "estimator": TEXT,
     "method": TEXT,
+    "features": TEXT,
 }
 """What a file says about its model, for a person. Loading does not use it."""
-OPTIONAL = ("estimator", "method")
+OPTIONAL = ("estimator", "method", "features")
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import TypeAlias
 
 import torch
@@ -15,11 +16,16 @@ from torch import Tensor, nn
 
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix
+from shortlist._utils.threads import map_in_threads, single_threaded
 from shortlist.learning.process_group import current_group
 
 MAX_PRODUCTS = 1 << 35
 """Maximum number of products (rows times parameters) in one step. If there are more, every second
 (third, ...) row is used."""
+MAX_PARTS = 16
+"""Maximum number of parts of the rows that threads process at the same time."""
+MAX_GRADIENT_VALUES = 1 << 25
+"""Maximum number of values of the gradients of all parts, if there are more than two parts."""
 GPU_FACTOR = 64
 """How many times more products a step may have on a GPU."""
 HISTORY_SIZE = 10
@@ -83,41 +89,66 @@ def fit_members(
         Approximate inverse Hessian from which L-BFGS starts; a multiple of the identity by default.
     """
     group, parameters = current_group(), list(network.parameters())
-    width = max(inputs[0].shape[1], *(parameter.shape[-1] for parameter in parameters))
+    n_outputs = max(parameter.shape[-1] for parameter in parameters)
     n_parameters = sum(parameter.numel() for parameter in parameters)
     limit = MAX_PRODUCTS * (GPU_FACTOR if target.is_cuda else 1)
     stride = math.ceil(group.sum(len(target)) * n_parameters / limit)
     rows = torch.arange(0, len(target), stride, device=target.device)
     member = torch.arange(members, device=target.device)[:, None]
     counts = group.sum((folds[rows] != member).sum(dim=1))
-    blocks = list(row_blocks(len(rows), members * width, target.device))
-    shrunk = list(penalized)
+    width = max(inputs[0].shape[1], members * n_outputs)
+    parts = _divide(list(row_blocks(len(rows), width, target.device)), n_parameters)
+    shrunk = [any(parameter is other for other in penalized) for parameter in parameters]
 
-    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
-        _set_parameters(parameters, x)
-        network.zero_grad()
+    def sum_losses(blocks: Sequence[slice]) -> tuple[Tensor, list[Tensor]]:
+        """Return the losses of some rows, and their gradients."""
         total = torch.zeros(members, dtype=torch.float64, device=target.device)
+        gradients = [torch.zeros_like(parameter) for parameter in parameters]
         for block in blocks:
             at = rows[block] if stride > 1 else block
             logits = network(*[matrix[at] for matrix in inputs])
             weight = (folds[at] != member) / counts[:, None]
             values, gradient = _cross_entropy(logits.detach(), target[at], weight.to(logits.dtype))
-            logits.backward(gradient)
+            # The gradients of all threads would be added to `parameter.grad` in any order.
+            torch._foreach_add_(gradients, torch.autograd.grad(logits, parameters, gradient))
             total += values
-        for parameter in shrunk:
-            # The penalty is the same in all processes, whose gradients are added.
-            assert parameter.grad is not None
-            share = 2 * penalty / group.world_size
-            parameter.grad.add_(parameter.detach(), alpha=share)
-        gradients = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in parameters]
+        return total, gradients
+
+    are_in_memory = all(isinstance(matrix, Tensor) for matrix in inputs)
+    use_threads = are_in_memory and target.device.type == "cpu"
+
+    def objective(x: Tensor) -> tuple[Tensor, Tensor]:
+        _set_parameters(parameters, x)
+        if use_threads:
+            results = map_in_threads(sum_losses, parts, size=len(rows) * n_parameters)
+        else:
+            results = [sum_losses(part) for part in parts]
+        total, gradients = results[0]
+        for losses, more in results[1:]:
+            total += losses
+            torch._foreach_add_(gradients, more)
         losses = group.sum(total)
-        for parameter in shrunk:
-            losses += penalty * parameter.detach().square().flatten(1).sum(dim=1)
+        for parameter, gradient, is_penalized in zip(parameters, gradients, shrunk, strict=True):
+            if is_penalized:
+                # The penalty is the same in all processes, whose gradients are added.
+                gradient.add_(parameter.detach(), alpha=2 * penalty / group.world_size)
+                losses += penalty * parameter.detach().square().flatten(1).sum(dim=1)
         return losses, group.sum(_flatten(gradients))
 
     start = _flatten([parameter.detach() for parameter in parameters])
-    _set_parameters(parameters, minimize_members(objective, start, max_iter, precondition))
-    network.zero_grad()
+    # Between the passes over the rows, the operations are too small to be worth a barrier each.
+    with single_threaded() if use_threads else nullcontext():
+        _set_parameters(parameters, minimize_members(objective, start, max_iter, precondition))
+
+
+def _divide(blocks: Sequence[slice], n_parameters: int) -> list[Sequence[slice]]:
+    """Divide blocks of rows into parts, each of which has gradients of its own.
+
+    The parts do not depend on the number of threads, because the sum of the gradients does.
+    """
+    n_parts = min(max(MAX_GRADIENT_VALUES // n_parameters, 2), MAX_PARTS, len(blocks))
+    length = -(-len(blocks) // max(1, n_parts))
+    return [blocks[i : i + length] for i in range(0, len(blocks), max(1, length))] or [[]]
 
 
 @torch.no_grad()

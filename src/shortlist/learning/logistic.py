@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix
 from shortlist.learning.full_batch import Preconditioner, fit_members
+from shortlist.learning.gram import gram_matrix
 from shortlist.learning.networks import Ensemble
 from shortlist.learning.process_group import current_group
 
@@ -102,8 +103,7 @@ def _covariance(network: Ensemble, features: Matrix) -> Tensor | None:
         return None
     products = torch.zeros((n_features, n_features), device=features.device)
     for rows in row_blocks(len(features), n_features, features.device):
-        x = network.standardize(features[rows])
-        products += x.T @ x
+        products += gram_matrix(network.standardize(features[rows]))
     return current_group().sum(products) / current_group().sum(len(features))
 
 

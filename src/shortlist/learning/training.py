@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show, track
+from shortlist._utils.threads import single_threaded
 from shortlist.learning.batches import BatchSampler, Examples, random_generator
 from shortlist.learning.checkpoint import Checkpoint, fingerprint
 from shortlist.learning.cuda_graphs import GraphedStep, allow_tf32
@@ -29,6 +31,11 @@ from shortlist.learning.process_group import current_group
 from shortlist.learning.settings import TrainingSettings, cuda_devices
 from shortlist.learning.validation import Validation, count_folds, split_rows
 from shortlist.learning.weight_average import WeightAverage
+
+MIN_PARALLEL_PRODUCTS = 1 << 25
+"""Number of products (rows times parameters) of a step from which PyTorch divides operations among
+its threads. Below, a barrier can take longer than the operation, above all if other processes keep
+the cores busy."""
 
 Objective: TypeAlias = Callable[..., Tensor]
 """Function `objective(outputs, *targets)` that returns the mean loss of a batch, of shape () or,
@@ -135,7 +142,7 @@ def train(
     examples = Examples(all_inputs, tuple(targets), folds)
     if len(examples) == 0:
         raise ValueError("there are no rows to train on; pass at least one")
-    run = _TrainingRun(network, examples, objective, settings, members, use_cuda_graph, name)
+    run = TrainingRun(network, examples, objective, settings, members, use_cuda_graph, name)
     store = current_group().store(name)
     if checkpoint is not None:
         store = Checkpoint(checkpoint, run.fingerprint(identity))
@@ -148,6 +155,7 @@ def train(
         torch.random.fork_rng(devices=cuda_devices()),
         allow_tf32(examples.device),
         track(name, settings.max_epochs, progress) as step,
+        single_threaded() if run.has_small_steps else nullcontext(),
     ):
         for _ in range(len(run.history)):  # Count the epochs of the checkpoint.
             step("")
@@ -162,8 +170,21 @@ def train(
     return run.history
 
 
-class _TrainingRun:
-    """The state of a training run, and its steps."""
+class TrainingRun:
+    """The state of a training run, and its steps.
+
+    Parameters
+    ----------
+    network, objective, settings, members, use_cuda_graph, name
+        See `train`.
+    examples : Examples
+        Inputs, targets and folds.
+    split : tuple of two Tensor of int, optional
+        Training rows and validation rows; drawn at random by default.
+    generator : torch.Generator, optional
+        Generator of the network's dropout, which every epoch seeds. By default, every epoch seeds
+        the global generators, which no other thread may use then.
+    """
 
     def __init__(
         self,
@@ -174,7 +195,11 @@ class _TrainingRun:
         members: Sequence[str] | None,
         use_cuda_graph: bool,
         name: str,
+        *,
+        split: tuple[Tensor, Tensor] | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
+        self._generator = generator
         self.network, self.examples, self.objective = network, examples, objective
         self.settings, self.members, self.group = settings, members, current_group()
         self.names = [name] if members is None else members
@@ -184,7 +209,7 @@ class _TrainingRun:
             raise ValueError(f"nothing to train: no parameter of {network} requires a gradient")
         device = examples.device
         self.optimizer = _make_optimizer(self.parameters, settings, device)
-        self.rows, validation_rows = split_rows(examples, settings)
+        self.rows, validation_rows = split or split_rows(examples, settings)
         self.total_rows = self.group.sum(len(self.rows))
         folds = examples.folds
         self.fold_sizes = None if folds is None else count_folds(folds, len(self.names))
@@ -202,6 +227,13 @@ class _TrainingRun:
         graph_rows = min(batch_size, len(self.rows)) if graphed else 0
         self._step = GraphedStep(self._take_step, graph_rows, device)
 
+    @property
+    def has_small_steps(self) -> bool:
+        """Whether the operations of a step on a CPU are too small to be worth a barrier each."""
+        n_parameters = sum(parameter.numel() for parameter in self.parameters)
+        products = min(self.settings.batch_size, len(self.rows)) * n_parameters
+        return self.examples.device.type == "cpu" and products < MIN_PARALLEL_PRODUCTS
+
     def should_continue(self) -> bool:
         """Return whether another epoch is needed."""
         is_active = bool(self.early_stopping.active().any())
@@ -213,7 +245,10 @@ class _TrainingRun:
         epoch = len(self.history)
         # Every epoch has its own seed, so that a resumed run draws the same random numbers.
         seed = random_generator(self.settings.seed, 1 + epoch).initial_seed()
-        torch.manual_seed(seed)
+        if self._generator is None:
+            torch.manual_seed(seed)
+        else:
+            self._generator.manual_seed(seed)
         total, count = torch.zeros_like(self.early_stopping.best_loss), 0
         self.network.train()
         for rows in self.sampler.batches(epoch):

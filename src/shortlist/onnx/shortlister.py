@@ -68,6 +68,7 @@ def rescored_log_proba(
         pooled = pooled + table * exponent
     if labels is None:
         return graph.op("LogSoftmax", pooled, axis=-1)
+    pooled = pooled + (labels.to(F32) * 0.0).pad(0, 1, rescorer.pool.bias)
     present = (labels >= 0).to(INT).pad(0, 1, 1) > 0
     pooled = graph.where(present, pooled, float(np.finfo(np.float32).min))
     return graph.op("LogSoftmax", pooled, axis=-1)[:, :-1]

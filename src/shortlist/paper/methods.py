@@ -7,24 +7,26 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from shortlist._utils.validation import check_choice
-from shortlist.conformal import DenisHebiri
 from shortlist.costs import cost_table
 from shortlist.datasets import FeatureFile, Samples
-from shortlist.families import Family, Threshold, TopK
+from shortlist.families import TopK
 from shortlist.frontier import Frontier
 from shortlist.learning.linear import LinearClassifier
-from shortlist.paper.tasks import Outcome, Task
-from shortlist.predictors import CardinalityPath, FixedSelector, SetPredictor, Shortlister
+from shortlist.paper.results import versions
+from shortlist.paper.selector_grid import SelectorGrid, make_family, training_record
+from shortlist.paper.tasks import SINGLE, Outcome, Task, Trace, Training
+from shortlist.predictors import FixedSelector, SetPredictor
 from shortlist.predictors.split_conformal import SplitConformal
 from shortlist.ranking import Ranking
 
 ACCURACY_GRID = np.concatenate([np.arange(200, 900, 10), np.arange(900, 1000)]) / 1000
 """Accuracies at which a curve with a point for every row is evaluated."""
-PATIENCE = 3
-CLASSIFIER_EPOCHS = 15
+CLASSIFIER_PATIENCE = 5
 
 
 class ScoredFile:
@@ -38,31 +40,53 @@ class ScoredFile:
         Whether the classifier has all features or only a few, drawn at random.
     seed : int
         Seed of the classifier, of its features, and of the rows that tasks are fitted on.
+    max_epochs : int, default=50
+        Maximum number of epochs of the classifier.
+    device : str, default="cpu"
+        Device to train on.
     """
 
-    def __init__(self, file: FeatureFile, scoring: str, seed: int) -> None:
-        self.file, self.seed = file, seed
+    def __init__(
+        self,
+        file: FeatureFile,
+        scoring: str,
+        seed: int,
+        max_epochs: int = 50,
+        device: str = "cpu",
+    ) -> None:
+        self.file, self.seed, self.device = file, seed, device
         n_features = file.fit.x.shape[1]
         self.columns: NDArray[np.integer] | slice = slice(None)
         if check_choice(scoring, "scoring", ["full", "weak"]) == "weak":
             n_weak = min(weak_features(len(file.classes)), n_features)
             self.columns = np.sort(np.random.default_rng(seed).permutation(n_features)[:n_weak])
         self.classifier = LinearClassifier(
-            max_epochs=CLASSIFIER_EPOCHS, random_state=seed, progress=False
+            max_epochs=max_epochs,
+            patience=CLASSIFIER_PATIENCE,
+            random_state=seed,
+            progress=False,
         )
         self.classifier.fit(self._features(file.fit), file.fit.y)
 
-    def _features(self, samples: Samples) -> NDArray[np.floating]:
-        return samples.x[:, self.columns].astype(np.float32)
+    @property
+    def training(self) -> Training:
+        """How the classifier was trained."""
+        h = self.classifier
+        rows = len(self.file.fit)
+        return training_record("classifier", h.history_, rows, h.max_epochs, h.patience)
 
-    def probabilities(self, samples: Samples) -> NDArray[np.floating]:
+    def _features(self, samples: Samples) -> Tensor:
+        columns = samples.x[:, self.columns].astype(np.float32)
+        return torch.from_numpy(columns).to(self.device)
+
+    def probabilities(self, samples: Samples) -> Tensor:
         """Return the probability of each class of the file; 0 for classes without training rows."""
-        proba = np.asarray(self.classifier.predict_proba(self._features(samples)))
+        proba = torch.as_tensor(self.classifier.predict_proba(self._features(samples)))
         known = np.asarray(self.classifier.classes_, dtype=np.int64)
         if len(known) == len(self.file.classes):
             return proba
-        padded = np.zeros((len(proba), len(self.file.classes)), dtype=proba.dtype)
-        padded[:, known] = proba
+        padded = proba.new_zeros((len(proba), len(self.file.classes)))
+        padded[:, torch.from_numpy(known).to(proba.device)] = proba
         return padded
 
     def rows(self, task: Task) -> Samples:
@@ -76,8 +100,9 @@ class ScoredFile:
         return samples[rng.permutation(len(samples))[: task.rows]]
 
 
-Method: TypeAlias = Callable[[Task, ScoredFile, Samples, Samples], Frontier]
-"""A function that fits a task on the first samples and returns its curve on the second ones."""
+Curves: TypeAlias = tuple[list[Trace], list[Training]]
+Method: TypeAlias = Callable[[Task, ScoredFile, Samples, Samples], Curves]
+"""A function that fits a task on the first samples and returns its curves on the second ones."""
 
 
 def weak_features(n_classes: int) -> int:
@@ -97,15 +122,26 @@ def solve(task: Task, scored: ScoredFile) -> Outcome:
     """Fit the method of a task and measure it on the test rows."""
     start = time.monotonic()
     train, test = scored.rows(task), scored.file.test
-    curve = METHODS[task.method](task, scored, train, test)
-    return Outcome.from_curve(curve, time.monotonic() - start, len(train), len(test))
+    check_choice(task.method, "method", list(METHODS))
+    traces, trainings = METHODS[task.method](task, scored, train, test)
+    return Outcome(
+        traces,
+        time.monotonic() - start,
+        len(train),
+        len(test),
+        [scored.training, *trainings],
+        versions() | {"device": device_name(scored.device)},
+    )
 
 
-def make_family(task: Task) -> Family:
-    """Return the family that the selector of a task chooses from."""
-    if check_choice(task.family, "family", ["top-k", "threshold"]) == "top-k":
-        return TopK([int(size) for size in task.members])
-    return Threshold(task.members)
+def device_name(device: str) -> str:
+    """Return the name of a device, with the model of a GPU."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
+
+
+def _trace(curve: Frontier) -> Curves:
+    values = (curve.parameter.tolist(), curve.accuracy.tolist(), curve.mean_size.tolist())
+    return [Trace("", SINGLE, curve.parameter_name, *values)], []
 
 
 def _evaluate_on_grid(curve: Frontier) -> Frontier:
@@ -117,83 +153,57 @@ def _evaluate_on_grid(curve: Frontier) -> Frontier:
     return Frontier(at, np.asarray(curve.size_at(at)), at, "accuracy", curve.name)
 
 
-def _cardinality_aware(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
-    path = CardinalityPath(
-        make_family(task),
-        cost=task.cost,
-        cost_weights=task.weights,
-        loss=task.loss,
-        inputs="features",
-        max_epochs=task.epochs,
-        patience=PATIENCE,
-        random_state=task.seed,
-        progress=False,
-    )
-    path.fit(scored.probabilities(train), train.y, train.x)
-    return path.frontier(scored.probabilities(test), test.y, test.x)
+def _selectors(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
+    grid = SelectorGrid(task, scored.device)
+    p_train, p_test = scored.probabilities(train), scored.probabilities(test)
+    return grid.run(p_train, train, p_test, test), grid.trainings
 
 
-def _top_k(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
+def _top_k(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
     family = TopK.dense(len(test.classes))
-    ranking = Ranking.from_scores(scored.probabilities(test))
-    return FixedSelector(family).fit(ranking, test.y).frontier(ranking, test.y)
+    ranking = Ranking.from_scores(scored.probabilities(test).cpu())
+    return _trace(FixedSelector(family).fit(ranking, test.y).frontier(ranking, test.y))
 
 
-def _lac(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
+def _lac(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
     method = SplitConformal("lac", calibration=None, random_state=task.seed)
-    return _fit_and_evaluate(method, scored, train, test)
+    p_train, p_test = (scored.probabilities(rows).cpu().numpy() for rows in (train, test))
+    return _threshold_curve(method.fit(p_train, train.y), p_test, test)
 
 
-def _shortlister(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
-    method = Shortlister(
-        calibration=None, max_epochs=task.epochs, random_state=task.seed, progress=False
-    )
-    return _fit_and_evaluate(method, scored, train, test)
+def _threshold_curve(method: SetPredictor, p: NDArray[np.floating], test: Samples) -> Curves:
+    return _trace(_evaluate_on_grid(method.frontier(p, test.y)))
 
 
-def _fit_and_evaluate(
-    method: SetPredictor, scored: ScoredFile, train: Samples, test: Samples
-) -> Frontier:
-    """Fit a method and return its curve on the test rows."""
-    method.fit(scored.probabilities(train), train.y, train.x)
-    return _evaluate_on_grid(method.frontier(scored.probabilities(test), test.y, test.x))
-
-
-def _denis_hebiri(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
-    largest = len(test.classes) / 2
-    sizes = np.geomspace(1.05, largest, 40).tolist()
-    family = DenisHebiri(sizes).calibrate(scored.probabilities(train))
-    scores = scored.probabilities(test)
-    curve = FixedSelector(family).fit(scores, test.y).frontier(scores, test.y)
-    return Frontier(curve.accuracy, curve.mean_size, sizes, "requested mean size")
-
-
-def _bayes(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
+def _bayes(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
     """Use one threshold on the true probabilities, which is optimal for every mean size."""
     p = _posterior(test)
     method = SplitConformal("lac", calibration=None, temperature=None)
-    return _evaluate_on_grid(method.fit(p, test.y).frontier(p, test.y))
+    return _threshold_curve(method.fit(p, test.y), p, test)
 
 
-def _bayes_selector(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Frontier:
+def _bayes_selector(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
     """Choose the member of the family with the lowest expected cost: the paper's r*."""
     p = _posterior(test)
-    ranking = Ranking.from_scores(scored.probabilities(test))
+    ranking = Ranking.from_scores(scored.probabilities(test).cpu())
     sizes = np.asarray(make_family(task).sizes(ranking), dtype=np.int64)
     labels = np.asarray(ranking.top(ranking.depth)[0])
     cumulative = np.take_along_axis(p, labels, axis=1).cumsum(axis=1)
     mass = np.take_along_axis(cumulative, sizes - 1, axis=1)
-    costs = cost_table(task.cost, range(1, ranking.depth + 1)).numpy()[sizes]
     rank = np.asarray(ranking.rank(test.y))
-    accuracy, mean_size = [], []
-    for weight in task.weights:
-        # The expected cost is 1 + loss. Ties go to the last member.
-        loss = weight * costs - mass
-        choice = loss.shape[1] - 1 - loss[:, ::-1].argmin(axis=1)
-        chosen_size = np.take_along_axis(sizes, choice[:, None], axis=1)[:, 0]
-        accuracy.append(float((rank < chosen_size).mean()))
-        mean_size.append(float(chosen_size.mean()))
-    return Frontier(accuracy, mean_size, task.weights, "cost_weight")
+    traces = []
+    for cost, weights in zip(task.costs, task.weights, strict=True):
+        costs = cost_table(cost, range(1, ranking.depth + 1)).numpy()[sizes]
+        accuracy, mean_size = [], []
+        for weight in weights:
+            # The expected cost is 1 + loss. Ties go to the last member.
+            loss = weight * costs - mass
+            choice = loss.shape[1] - 1 - loss[:, ::-1].argmin(axis=1)
+            chosen_size = np.take_along_axis(sizes, choice[:, None], axis=1)[:, 0]
+            accuracy.append(float((rank < chosen_size).mean()))
+            mean_size.append(float(chosen_size.mean()))
+        traces.append(Trace(cost, SINGLE, "cost_weight", list(weights), accuracy, mean_size))
+    return traces, []
 
 
 def _posterior(test: Samples) -> NDArray[np.floating]:
@@ -205,11 +215,9 @@ def _posterior(test: Samples) -> NDArray[np.floating]:
 
 
 METHODS: dict[str, Method] = {
-    "cardinality-aware": _cardinality_aware,
+    "selectors": _selectors,
     "top-k": _top_k,
     "LAC": _lac,
-    "Shortlister": _shortlister,
-    "Denis and Hebiri": _denis_hebiri,
     "Bayes": _bayes,
     "Bayes selector": _bayes_selector,
 }

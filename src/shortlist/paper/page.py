@@ -1,110 +1,150 @@
-"""The page that a study writes: claims and verdicts, differences from the paper, and tables."""
+"""The page that a study writes: verdicts, settings, figures and all numbers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.atomic_write import atomic_write
-from shortlist.paper.claims import Finding
-from shortlist.paper.figures import FIGURES
+from shortlist.paper.curve_claims import LOWEST_WEIGHT
+from shortlist.paper.findings import OPEN, Finding
 from shortlist.paper.panels import Curve, Panel
 from shortlist.paper.plots import SIZE_ACCURACY
-from shortlist.paper.results import Results, versions
-from shortlist.paper.scale import Scale
-from shortlist.paper.sources import TITLES
+from shortlist.paper.reading import LARGEST_RATIO
+from shortlist.paper.results import Results
+from shortlist.paper.settings_table import settings_section
+from shortlist.paper.sources import GAUSSIAN, TITLES
 
-NEAR_OPTIMAL = 0.01
-"""Sizes within 1% of the smallest possible one are called near-optimal."""
+OPEN_QUESTIONS = """\
+The paper gives the networks, the optimizer, its learning rate, batch size and weight decay, the
+sets K and the costs. It leaves open what most of its numbers depend on: the width of the selector
+and how its weights are initialized, the number of epochs and when training stops, whether features
+are standardized, which rows train the selector and how many there are, the values of λ between the
+largest and 0.01, the means and covariances of the artificial classes, the thresholds, and the weak
+classifier of figure 6. A verdict below is about this page's choices for these, which the section
+on settings lists, and about these data."""
 
-DIFFERENCES = """\
-- **Features.** The paper uses the last but one layer of a ResNet for CIFAR and SVHN, and CLIP for
-  ImageNet. This page uses the features in the given files. The project's own files hold features
-  of small ResNets that were trained on the split `fit`, and for Tiny-ImageNet those of a ResNet-50
-  that was trained on ImageNet.
-- **Rows that train the selector.** The paper does not say which rows these are. *Held-out* rows
-  (solid lines) were used neither for the network nor for the classifier. *Seen* rows (dotted lines)
-  are as many of the rows that the classifier was trained on.
-- **Training.** As in the paper, h is linear and trained with the logistic loss, and r has two
-  hidden ReLU layers. Both are trained with Adam, learning rate 1e-3, batches of 128 rows and weight
-  decay 1e-5. The paper gives neither the width of the layers, which is 128 here, nor the number of
-  epochs. Here training stops when the loss on a tenth of the rows stops improving.
-- **Artificial data.** The class means are drawn from N(0, 0.15² I), and the covariance is the
-  identity. The paper gives neither. Each seed draws other means. 20,000 rows (fewer in a small
-  study) train h, and m rows train the selector.
-- **Thresholds.** There are twelve thresholds on the probabilities of h, evenly spaced on a
-  logarithmic scale. The paper does not describe the weak scoring function of figure 6. Here it is a
-  linear h that sees one feature for every six classes, drawn at random.
-- **Other methods.** Each figure also shows LAC with temperature and the Shortlister. Both are
-  fitted on the same number of held-out rows as the paper's selector. Tiny-ImageNet has more rows
-  than that, so the Shortlister's sets are larger here than in `docs/figures.md`, where it is fitted
-  on all of them.
-- **Sizes at equal accuracy.** They are read off the curve of each method on the test rows. Between
-  two points the curve is linear: a random mixture of the two selectors attains these values.
+JUDGED = f"""\
+- **Verdicts** are "reproduced", "partly" (on some data or at some accuracies) and "not on these
+  data". They are about the paper's recipe: a single selector that sees features alone, trained on
+  rows that h was not trained on. Each claim is judged with the better of the two costs and, where
+  it names an accuracy, with the better of K = {{1, 2, 4, 8}} and the largest K. Beside it stands
+  the same number for selectors with different initial weights whose scores r are averaged, which
+  the paper does not do. *Our variant*, whose selectors also see the scores, never counts.
+- **Numbers** are means ± standard deviations over the seeds. A seed determines the rows of the
+  subsets, the classifier, the initial weights and the batches; for artificial data, the classes.
+- **Sizes at equal accuracy** are read off the curve of each method on the test rows, without the
+  points that another point of the same curve dominates. Between two points the size is
+  interpolated, as a random choice between two selectors attains it, but only if the larger one is
+  at most {100 * (LARGEST_RATIO - 1):.0f}% larger. Otherwise no size is read. Top-k, which has no
+  points between k and k + 1, is always interpolated.
+- **Capped training** supports no verdict ("{OPEN}"). Every network stops when its loss on a
+  tenth of the rows has stopped improving. The settings record if the maximum number of epochs came
+  first.
+- **Lambda** goes below the paper's last value, {LOWEST_WEIGHT:g}, where the accuracy needs it. The
+  claim that every point lies above top-k's curve is judged on the paper's range.
 """
+
+DATA_NOTES = """\
+- **Features.** The paper uses the last layer but one of a ResNet for CIFAR and SVHN, and CLIP for
+  ImageNet. This page uses the features in the given files. Those of the project are: for CIFAR-100
+  the last layer of an ImageNet ResNet-50 that was fine-tuned on the split `fit` (512 principal
+  components), the setting nearest to the paper's, and in a second panel a small ResNet that was
+  trained on `fit`; for CIFAR-10 and Fashion-MNIST small ResNets of the same kind; for Tiny-ImageNet
+  an ImageNet ResNet-50. SVHN and CLIP features of ImageNet are not available: Fashion-MNIST,
+  another set of ten easy classes, and Tiny-ImageNet stand in for them, and a verdict about them is
+  a verdict about the stand-in.
+- **Artificial data.** The class means are drawn from N(0, 0.15² I). Equal covariances are the
+  identity. With unequal ones, each class and coordinate has its own variance, whose logarithm is
+  drawn from N(0, 0.4²). The paper gives neither means nor covariances, but calls its problem
+  "close to being realizable". Each seed draws other classes.
+- **Weak scoring function.** h sees one feature for every six classes, at least three, drawn at
+  random. The selector sees all features.
+- **Rows that h has seen.** If the selector learns from rows that the network and h were trained on,
+  h is almost always right on them, and almost every set has one label. One curve of figure 1 shows
+  this.
+"""
+
+LAST_LINE = (
+    "Beyond the paper: the sizes of this library's own method, the Shortlister, are in "
+    "[figures.md](figures.md)."
+)
 
 
 def write_page(results: Results, findings: Sequence[Finding], page: Path, folder: Path) -> Path:
     """Write the page. It links to the plots in `folder`."""
     plots = os.path.relpath(folder, page.parent)
     prefix = "" if plots == "." else f"{Path(plots).as_posix()}/"
-    lines = [*_head(results), *_claims(findings)]
-    lines += ["## Differences from the paper", "", DIFFERENCES]
-    lines += [*_figures(results, prefix), *_evidence(findings), *_samples(results)]
-    lines += [*_sizes(results), *_losses(results)]
+    lines = [*_head(results), *_verdicts(results, findings)]
+    lines += ["## How it is judged", "", JUDGED, "## Data", "", DATA_NOTES, *_data(results)]
+    lines += [*settings_section(results), *_figures(results, prefix), *_evidence(findings)]
+    lines += [*_samples(results), *_sizes(results), *_losses(results), LAST_LINE, ""]
     with atomic_write(page) as temporary:
         temporary.write_text("\n".join(lines), encoding="utf-8")
     return page
 
 
 def _head(results: Results) -> Iterator[str]:
-    scale, full = results.scale, Scale()
+    scale = results.scale
     yield "# The experiments of the paper"
     yield ""
-    yield "*`shortlist paper` writes this page. Change the code, not the page.*"
+    yield OPEN_QUESTIONS
     yield ""
-    names = ", ".join(figure.name for figure in results.figures)
-    is_complete = len(results.figures) == len(FIGURES)
-    seeds = f"{scale.seeds} seeds. Numbers are means ± standard deviations over the seeds"
+    seeds = ", ".join(map(str, results.seeds))
+    figures = ", ".join(figure.title for figure in results.figures)
     yield (
-        f"This page shows {'every figure' if is_complete else f'some figures ({names})'} of "
-        "*Cardinality-Aware Set Prediction and Top-k Classification* for the available data, with "
-        f"{'one seed' if scale.seeds == 1 else seeds}. Versions: "
-        f"{', '.join(f'{name} {number}' for name, number in versions().items())}."
+        "The paper is *Cardinality-Aware Set Prediction and Top-k Classification* (Cortes, Mao, "
+        f"Mohri, Mohri and Zhong, NeurIPS 2024). Scale: {scale.name}; seeds: {seeds}; shown: "
+        f"{figures}. Computed with {'; '.join(_versions(results))}. `shortlist paper` writes this "
+        "page: change the code, not the page."
     )
     yield ""
-    if replace(scale, seeds=full.seeds) != full:
-        yield (
-            f"**This is not the full study.** Methods are fitted on at most {scale.rows:,} rows of "
-            f"real data, and for at most {scale.epochs} epochs. In the full study these are "
-            f"{full.rows:,} and {full.epochs}, and verdicts may differ."
-        )
+    if not scale.verdicts:
+        yield "**This is a quick run. It is too small for verdicts, and gives none.**"
         yield ""
+    if results.missing:
+        yield f"**{results.missing} curves are left out because they were not computed.**"
+        yield ""
+
+
+def _versions(results: Results) -> list[str]:
+    """Return the packages and devices that computed the outcomes."""
+    texts = (
+        ", ".join(f"{name} {version}" for name, version in outcome.versions.items())
+        for outcome in results.outcomes.values()
+    )
+    return sorted(set(texts))
+
+
+def _verdicts(results: Results, findings: Sequence[Finding]) -> Iterator[str]:
+    if not findings:
+        return
+    yield "## Verdicts"
+    yield ""
+    mean = f"mean of {results.scale.selectors} selectors"
+    yield f"| claim | figure | verdict | single selector | {mean} | sensitive to |"
+    yield "|---|---|---|---|---|---|"
+    for f in findings:
+        cells = (f.claim, f.where, f"**{f.verdict}**", f.single, f.mean, f.sensitivity)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "The numbers are mean sizes relative to the other method's, unless they have a unit."
+    yield ""
+
+
+def _data(results: Results) -> Iterator[str]:
+    rows = results.scale.rows
     yield "| data | fit | select | used of select | test | classes |"
     yield "|---|---|---|---|---|---|"
     for name, size in results.data.items():
         cells = [f"{size[key]:,}" for key in ("fit", "select", "test", "classes")]
-        # The artificial data have no maximum: figure 5 uses all of them.
-        maximum = size["select"] if name == "gaussian" else scale.rows
-        cells.insert(2, f"{min(size['select'], maximum):,}")
+        used = size["select"] if rows is None or name in GAUSSIAN else min(size["select"], rows)
+        cells.insert(2, f"{used:,}")
         yield f"| {TITLES[name]} | {' | '.join(cells)} |"
-    yield ""
-
-
-def _claims(findings: Sequence[Finding]) -> Iterator[str]:
-    if not findings:
-        return
-    yield "## Claims"
-    yield ""
-    yield "| claim | figure | verdict |"
-    yield "|---|---|---|"
-    for finding in findings:
-        yield f"| {finding.claim} | {finding.where} | **{finding.verdict}** |"
     yield ""
 
 
@@ -123,100 +163,37 @@ def _evidence(findings: Sequence[Finding]) -> Iterator[str]:
 def _samples(results: Results) -> Iterator[str]:
     """Yield the section about the number of rows that each method needs."""
     figure = results.figure("fig5")
-    if figure is None:
+    panels = [] if figure is None else [p for p in figure.panels if p.by_rows and p.curves]
+    if not panels:
         return
-    yield "## Number of rows that each method needs"
+    yield "## Artificial data: mean size and number of rows"
     yield ""
-    for panel in figure.panels:
-        if panel.by_rows:
-            yield from _sample_sizes(results, panel)
+    for panel in panels:
+        yield from _sample_sizes(results, panel)
 
 
 def _sample_sizes(results: Results, panel: Panel) -> Iterator[str]:
     counts = sorted({task.rows for curve in panel.curves for task in curve.tasks})
-    bayes = [c for c in panel.curves if c.task.method == "Bayes"]
-    optimum = results.sizes_at(bayes[0], SIZE_ACCURACY) if bayes else None
-    explanation = (
-        ""
-        if optimum is None
-        else f" The smallest possible mean size is {_mean(optimum)}, that of one threshold on the "
-        "true probabilities. Each seed draws other classes, so the number after × is the ratio to "
-        "the smallest possible size of the same seed."
+    yield (
+        f"{TITLES[panel.data]}: mean size at {SIZE_ACCURACY:.0%} accuracy for m rows. Each seed "
+        "draws other classes."
     )
-    yield f"{TITLES[panel.data]}: mean size at {SIZE_ACCURACY:.0%} accuracy.{explanation}"
     yield ""
-    last = "" if optimum is None else " within 1% of the optimum |"
-    yield f"| method | {' | '.join(f'm = {m:,}' for m in counts)} |{last}"
-    yield "|---|" + "---|" * (len(counts) + (optimum is not None))
+    yield f"| method | {' | '.join(f'm = {m:,}' for m in counts)} |"
+    yield "|---|" + "---|" * len(counts)
     for curve in panel.curves:
-        if curve in bayes:
-            continue
-        sizes = {task.rows: _sizes_of(results, curve, i) for i, task in enumerate(curve.tasks)}
-        cells = [_cell(sizes[m], optimum) if m in sizes else "" for m in counts]
-        last = "" if optimum is None else f" {_near_optimal_rows(sizes, optimum)} |"
-        yield f"| {curve.label} | {' | '.join(cells)} |{last}"
+        parts = [Curve(curve.label, (task,), curve.cost, curve.average) for task in curve.tasks]
+        sizes = {p.task.rows: results.sizes_at(p, SIZE_ACCURACY) for p in parts}
+        cells = [mean_text(sizes[m]) if m in sizes else "" for m in counts]
+        yield f"| {curve.label} | {' | '.join(cells)} |"
     yield ""
-    yield from _rows_to_match(results, panel)
-
-
-def _rows_to_match(results: Results, panel: Panel) -> Iterator[str]:
-    """Yield sentences about the number of rows that each method needs to match another one."""
-    selectors = [c for c in panel.curves if c.is_paper]
-    lac = next(c for c in panel.curves if c.task.method == "LAC")
-    shortlister = next(c for c in panel.curves if c.is_shortlister)
-    goal = _sizes_of(results, lac, len(lac.tasks) - 1)
-    parts = []
-    for curve in [*selectors, shortlister]:
-        enough = [
-            task.rows
-            for i, task in enumerate(curve.tasks)
-            if _sizes_of(results, curve, i).mean() <= goal.mean()
-        ]
-        parts.append(f"{curve.label}: {f'{enough[0]:,} rows' if enough else 'not reached'}")
-    yield (
-        f"Number of rows for sets as small as those of LAC with {lac.task.rows:,} rows "
-        f"({_mean(goal)}): {'; '.join(parts)}."
-    )
-    yield ""
-    tasks = shortlister.tasks
-    few = max(i for i, task in enumerate(tasks) if task.rows <= max(5_000, tasks[0].rows))
-    own = _sizes_of(results, shortlister, few)
-    best_selector = min(
-        (_sizes_of(results, c, len(c.tasks) - 1) for c in selectors),
-        key=lambda sizes: np.inf if np.isnan(sizes).any() else float(sizes.mean()),
-    )
-    verb = "has smaller" if own.mean() < best_selector.mean() else "does not have smaller"
-    yield (
-        f"The Shortlister with {tasks[few].rows:,} rows {verb} sets than the paper's selector with "
-        f"{selectors[0].task.rows:,} rows and the better cost: {_mean(own)} against "
-        f"{_mean(best_selector)} (smaller in {int((own < best_selector).sum())} of {len(own)} "
-        "seeds)."
-    )
-    yield ""
-
-
-def _cell(sizes: NDArray[np.float64], optimum: NDArray[np.float64] | None) -> str:
-    """Return a mean size and its ratio to the smallest possible one of the same seed."""
-    if optimum is None:
-        return _mean(sizes)
-    return "-" if np.isnan(sizes).any() else f"{sizes.mean():.3f}, × {_mean(sizes / optimum)}"
-
-
-def _sizes_of(results: Results, curve: Curve, i: int) -> NDArray[np.float64]:
-    """Return the mean sizes of one of the tasks of a curve."""
-    return results.sizes_at(Curve(curve.label, (curve.tasks[i],)), SIZE_ACCURACY)
-
-
-def _near_optimal_rows(sizes: dict[int, NDArray[np.float64]], optimum: NDArray[np.float64]) -> str:
-    """Return the smallest number of rows with near-optimal sizes, as text."""
-    enough = [m for m, s in sizes.items() if (s / optimum).mean() <= 1 + NEAR_OPTIMAL]
-    return f"m = {enough[0]:,}" if enough else "not reached"
 
 
 def _sizes(results: Results) -> Iterator[str]:
-    """Yield the mean sizes at equal accuracy of every method in figures 1 and 6."""
+    """Yield the mean sizes at equal accuracy of every method."""
     for name, title in (
-        ("fig1", "## Mean size at equal accuracy"),
+        ("fig2", "## Mean size at equal accuracy, K = {1, 2, 4, 8}"),
+        ("wide", "## Mean size at equal accuracy, the largest K"),
         ("fig6", "## Mean size at equal accuracy with a weak scoring function"),
     ):
         figure = results.figure(name)
@@ -225,11 +202,13 @@ def _sizes(results: Results) -> Iterator[str]:
         accuracies = (0.9, 0.95, 0.98)
         yield title
         yield ""
+        yield "A dash: not reached, or no point of the curve is near."
+        yield ""
         yield f"| data | method | {' | '.join(f'{a:.0%}' for a in accuracies)} |"
         yield "|---|---|" + "---|" * len(accuracies)
         for panel in figure.panels:
             for curve in panel.curves:
-                cells = [_mean(results.sizes_at(curve, a)) for a in accuracies]
+                cells = [mean_text(results.sizes_at(curve, a)) for a in accuracies]
                 yield f"| {TITLES[panel.data]} | {curve.label} | {' | '.join(cells)} |"
         yield ""
 
@@ -241,13 +220,13 @@ def _losses(results: Results) -> Iterator[str]:
     panel = figure.panels[0]
     yield f"## The eight losses on {TITLES[panel.data]}"
     yield ""
-    yield "| loss | at 80% | at 85% | at 90% | highest accuracy |"
+    yield "| loss | at 85% | at 90% | at 95% | highest accuracy |"
     yield "|---|---|---|---|---|"
     for curve in panel.curves:
-        if curve.is_paper:
-            cells = [_mean(results.sizes_at(curve, a)) for a in (0.8, 0.85, 0.9)]
+        if curve.is_selector:
+            cells = [mean_text(results.sizes_at(curve, a)) for a in (0.85, 0.9, 0.95)]
             highest = np.array([c.accuracy.max() for c in results.curves(curve)])
-            yield f"| {curve.label} | {' | '.join(cells)} | {_mean(highest, 4)} |"
+            yield f"| {curve.label} | {' | '.join(cells)} | {mean_text(highest, 4)} |"
     yield ""
 
 
@@ -255,15 +234,13 @@ def _figures(results: Results, prefix: str) -> Iterator[str]:
     yield "## Figures"
     yield ""
     for figure in results.figures:
-        number = figure.name.removeprefix("fig")
-        title = f"Figure {number}" if number.isdigit() else "Beyond the paper"
-        yield f"![{title}]({prefix}{figure.name}.png)"
+        yield f"![{figure.title}]({prefix}{figure.name}.png)"
         yield ""
-        yield f"**{title}.** {figure.caption}"
+        yield f"**{figure.title}.** {figure.caption}"
         yield ""
 
 
-def _mean(values: NDArray[np.float64], digits: int = 3) -> str:
+def mean_text(values: NDArray[np.float64], digits: int = 3) -> str:
     """Return the mean ± standard deviation over seeds, or a dash if a seed has no value."""
     if np.isnan(values).any():
         return "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shortlist.paper.tasks import Task
+from shortlist.paper.tasks import MEAN, SINGLE, Task
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,18 @@ class Curve:
         Name in the legend.
     tasks : tuple of Task
         Tasks, without seeds.
+    cost : str, default=""
+        Cost whose points are shown; empty for methods without a cost.
+    average : {"single", "mean"}, default="single"
+        Whether the points are those of a single selector or of averaged scores.
     weight : float, optional
         Show only the points of this cost weight (the paper's lambda).
     """
 
     label: str
     tasks: tuple[Task, ...]
+    cost: str = ""
+    average: str = SINGLE
     weight: float | None = None
 
     @property
@@ -32,14 +38,25 @@ class Curve:
         return self.tasks[-1]
 
     @property
-    def is_shortlister(self) -> bool:
-        """Whether the curve shows the Shortlister."""
-        return self.task.method == "Shortlister"
+    def is_selector(self) -> bool:
+        """Whether the curve shows learned selectors, those of the paper or our variant."""
+        return self.task.method == "selectors"
 
     @property
-    def is_paper(self) -> bool:
-        """Whether the curve shows the paper's selector."""
-        return self.task.method == "cardinality-aware"
+    def is_recipe(self) -> bool:
+        """Whether the curve shows the paper's recipe: features alone, on held-out rows."""
+        task = self.task
+        return self.is_selector and (task.inputs, task.protocol) == ("features", "held-out")
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the curve shows the paper's recipe with a single selector."""
+        return self.is_recipe and self.average == SINGLE
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the curve shows the paper's recipe with averaged scores."""
+        return self.is_recipe and self.average == MEAN
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,10 @@ class Panel:
     missing: str = ""
     by_rows: bool = False
 
+    def find(self, label: str) -> Curve | None:
+        """Return the curve with a label, or None."""
+        return next((curve for curve in self.curves if curve.label == label), None)
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -75,6 +96,8 @@ class Figure:
     ----------
     name : str
         Name of the figure and of its files, such as "fig1".
+    title : str
+        Title on the page, such as "Figure 1".
     caption : str
         Caption of the figure.
     panels : tuple of Panel
@@ -84,6 +107,7 @@ class Figure:
     """
 
     name: str
+    title: str
     caption: str
     panels: tuple[Panel, ...]
     columns: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,24 +12,20 @@ from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.extras import require
 from shortlist.paper.panels import Curve, Figure, Panel
 from shortlist.paper.results import Results, average_curves
+from shortlist.paper.tasks import SINGLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = ("png", "svg")
-METHOD_COLORS = {"top-k": "#1f77b4", "LAC": "#7f7f7f", "Denis and Hebiri": "#bcbd22"}
-SELECTOR_COLORS = (
-    "#ff7f0e",
-    "#d62728",
-    "#2ca02c",
-    "#9467bd",
-    "#8c564b",
-    "#e377c2",
-    "#17becf",
-    "#aec7e8",
-)
-MAX_LEGEND_INSIDE = 7
-"""Legends with more entries are placed below the panel, because they would cover the curves."""
+METHOD_COLORS = {"top-k": "#1f77b4", "LAC": "#7f7f7f", "Bayes": "black"}
+COST_COLORS = {"log": "#ff7f0e", "linear": "#d62728"}
+VARIANT_COLORS = {"log": "#2ca02c", "linear": "#9467bd"}
+OTHER_COLORS = (
+    "#ff7f0e", "#d62728", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#aec7e8", "#ffbb78",
+    "#98df8a", "#c5b0d5", "#c49c94", "#f7b6d2",
+)  # fmt: skip
+MARGIN = 0.06
 SIZE_ACCURACY = 0.95
 """Accuracy at which mean sizes are plotted against the number of rows."""
 
@@ -39,14 +36,25 @@ def draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
-    rows = -(-len(figure.panels) // figure.columns)
-    height = 4.0 if figure.columns == 4 else 4.6
-    canvas = Canvas(figsize=(4.9 * figure.columns + 0.6, height * rows), layout="constrained")
-    grid = canvas.subplots(rows, figure.columns, squeeze=False).flatten()
-    for axes, panel in zip(grid, figure.panels, strict=False):
+    panels, columns = figure.panels, min(figure.columns, len(figure.panels))
+    rows = -(-len(panels) // columns)
+    canvas = Canvas(figsize=(4.9 * columns + 0.6, 4.3 * rows + 0.9), layout="constrained")
+    grid = canvas.subplots(rows, columns, squeeze=False).flatten()
+    for axes, panel in zip(grid, panels, strict=False):
         _draw_panel(axes, results, panel)
-    for axes in grid[len(figure.panels) :]:
+    for axes in grid[len(panels) :]:
         axes.set_axis_off()
+    # The panels of most figures have the same curves, so that one legend is enough.
+    legend = dict(
+        pair
+        for axes in grid
+        for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)
+    )
+    if legend:
+        keys, options = list(legend), {"fontsize": 8, "frameon": False}
+        canvas.legend(
+            [legend[k] for k in keys], keys, loc="outside lower center", ncols=columns, **options
+        )
     paths = []
     for file_format in FORMATS:
         path = folder / f"{figure.name}.{file_format}"
@@ -71,35 +79,35 @@ def _draw_panel(axes: Axes, results: Results, panel: Panel) -> None:
     else:
         _draw_curves(axes, results, panel)
     axes.grid(alpha=0.25)
-    if panel.by_rows or len(panel.curves) > MAX_LEGEND_INSIDE:
-        below = (0.5, -0.13)
-        axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=below, ncols=2)
-    else:
-        axes.legend(fontsize=8, frameon=False)
 
 
 def _draw_curves(axes: Axes, results: Results, panel: Panel) -> None:
     """Plot accuracy against mean size."""
-    selectors = [curve for curve in panel.curves if curve.is_paper]
     largest: list[float] = []
     lowest: list[float] = []
+    styles = _styles(panel)
     for curve in panel.curves:
         sizes, accuracies, size_std, accuracy_std = average_curves(results.curves(curve))
-        style = _style(curve, selectors)
-        (line,) = axes.plot(sizes, accuracies, label=curve.label, **style)  # type: ignore[arg-type]
-        if curve.is_paper:
+        (line,) = axes.plot(sizes, accuracies, label=curve.label, **styles[curve.label])  # type: ignore[arg-type]
+        if curve.is_selector:
             color = line.get_color()
             axes.errorbar(
-                sizes, accuracies, accuracy_std, size_std, fmt="none", ecolor=color, elinewidth=0.7
+                sizes, accuracies, accuracy_std, size_std, fmt="none", ecolor=color, elinewidth=0.6
             )
             largest.append(float(sizes.max()))
             lowest.append(float(accuracies.min()))
-        elif len(sizes) > 1 and curve.task.method != "top-k":
+        elif len(sizes) > 1 and curve.task.method in ("LAC", "Bayes"):
             band = (accuracies, sizes - size_std, sizes + size_std)
             axes.fill_betweenx(*band, color=line.get_color(), alpha=0.2, linewidth=0)
     # The paper's curves determine the limits, because the others continue up to all labels.
     right = max([*largest, 2.0])
-    axes.set_xlim(1 - 0.03 * right, 1.06 * right)
+    logarithmic = right > 20
+    if logarithmic:
+        axes.set_xscale("log")
+        ticks = [float(2**i) for i in range(int(right).bit_length())]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+    axes.set_xlim(0.95 if logarithmic else 1 - 0.03 * right, (1 + MARGIN) * right)
     bottom = min([*lowest, *_top_1_accuracies(results, panel)])
     axes.set_ylim(bottom - 0.05 * (1 - bottom), 1 + 0.02 * (1 - bottom))
     axes.set_xlabel("Cardinality")
@@ -113,62 +121,57 @@ def _top_1_accuracies(results: Results, panel: Panel) -> list[float]:
 
 
 def _draw_sizes_by_rows(axes: Axes, results: Results, panel: Panel) -> None:
-    """Plot the mean size at one accuracy against the number of rows.
-
-    Sizes of artificial data are divided by the smallest possible ones, because each seed draws
-    other classes.
-    """
-    selectors = [curve for curve in panel.curves if curve.is_paper]
-    optimal = [curve for curve in panel.curves if curve.task.method == "Bayes"]
-    unit = results.sizes_at(optimal[0], SIZE_ACCURACY) if optimal else np.ones(results.scale.seeds)
+    """Plot the mean size at one accuracy against the number of rows."""
+    styles = _styles(panel)
     for curve in panel.curves:
-        style = _style(curve, selectors)
-        if curve in optimal:
-            axes.axhline(1.0, label=curve.label, color="black", ls=":", lw=1.2)
-            continue
-        sizes = np.array(
-            [
-                results.sizes_at(Curve(curve.label, (task,)), SIZE_ACCURACY) / unit
-                for task in curve.tasks
-            ]
-        )
-        rows = [task.rows for task in curve.tasks]
+        parts = [Curve(curve.label, (task,), curve.cost, curve.average) for task in curve.tasks]
+        sizes = np.array([results.sizes_at(part, SIZE_ACCURACY) for part in parts])
         mean, std = sizes.mean(axis=1), sizes.std(axis=1)
+        style = styles[curve.label]
+        if len(parts) == 1:
+            solid = str(style["color"])
+            axes.axhline(float(mean[0]), label=curve.label, color=solid, ls=":", lw=1.2)
+            continue
+        rows = [task.rows for task in curve.tasks]
         style |= {"marker": "o", "ms": 4}
         (line,) = axes.plot(rows, mean, label=curve.label, **style)  # type: ignore[arg-type]
         color = line.get_color()
         axes.errorbar(rows, mean, std, fmt="none", ecolor=color, elinewidth=0.7)
     axes.set_xscale("log")
-    axes.set_xlabel("m: rows to select by")
-    relative = ", × the best possible" if optimal else ""
-    axes.set_ylabel(f"Cardinality at {SIZE_ACCURACY:.0%}{relative}")
+    axes.set_ylim(0.9, (1 + MARGIN) * max(axes.get_ylim()[1], 2.0))
+    axes.set_xlabel("m: rows to train the selector on")
+    axes.set_ylabel(f"Cardinality at {SIZE_ACCURACY:.0%}")
 
 
-def _style(curve: Curve, selectors: list[Curve]) -> dict[str, object]:
-    """Return the style of a curve: dots for the paper's selectors, black for the Shortlister."""
-    method = curve.task.method
-    if curve.is_paper:
-        names = list(dict.fromkeys(_short_label(c) for c in selectors))
-        color = SELECTOR_COLORS[names.index(_short_label(curve)) % len(SELECTOR_COLORS)]
-        if curve.task.protocol == "seen":
-            # The curve is often a single point, because all of its selectors return one label.
-            return {"color": color, "marker": "x", "ms": 7, "lw": 1.3, "ls": ":"}
-        most = max(c.task.rows for c in selectors if _short_label(c) == _short_label(curve))
-        has_fewer = "m =" in curve.label and curve.task.rows < most
-        line = "--" if has_fewer else "-"
-        return {"color": color, "marker": "o", "ms": 3.5, "lw": 1.3, "ls": line}
-    if curve.is_shortlister:
-        has_few = "m =" in curve.label and curve.task.rows <= 5_000
-        return {"color": "black", "lw": 1.2 if has_few else 2.2, "ls": "--" if has_few else "-"}
-    if method == "Bayes":
-        return {"color": "#1f77b4", "lw": 1.2, "ls": ":"}
+def _styles(panel: Panel) -> dict[str, dict[str, object]]:
+    """Return the style of each curve by its label.
+
+    The paper's recipe has dots, and a line of its own style for averaged scores; our variant has
+    triangles.
+    """
+    kinds = [(curve.task.inputs, curve.cost) for curve in panel.curves if _is_plain(curve)]
+    distinct = len(set(kinds)) == len(kinds)
+    colors = iter(OTHER_COLORS * (1 + len(panel.curves) // len(OTHER_COLORS)))
+    return {curve.label: _style(curve, colors, by_cost=distinct) for curve in panel.curves}
+
+
+def _is_plain(curve: Curve) -> bool:
+    """Return whether a curve is that of a single selector on held-out rows."""
+    return curve.is_selector and curve.average == SINGLE and curve.task.protocol == "held-out"
+
+
+def _style(curve: Curve, colors: Iterator[str], *, by_cost: bool) -> dict[str, object]:
+    method, task = curve.task.method, curve.task
     if method == "Bayes selector":
-        color = "#1f77b4" if curve.task.cost == "log" else "#17becf"
-        return {"color": color, "marker": "*", "ms": 9, "ls": ""}
-    return {"color": METHOD_COLORS[method], "lw": 1.5, "ls": "--" if method == "LAC" else "-"}
-
-
-def _short_label(curve: Curve) -> str:
-    """Return the label without protocol and number of rows. Curves that share it share a color."""
-    label = curve.label.removesuffix(", seen rows").removeprefix("cardinality-aware, ")
-    return label.split(", m =")[0]
+        return {"color": COST_COLORS[curve.cost], "marker": "*", "ms": 9, "ls": "", "mec": "black"}
+    if not curve.is_selector:
+        return {"color": METHOD_COLORS[method], "lw": 1.6, "ls": "--" if method == "LAC" else "-"}
+    if task.protocol == "seen":
+        # The curve is often a single point, because all of its selectors return one label.
+        return {"color": "#8c564b", "marker": "x", "ms": 7, "lw": 1.2, "ls": ":"}
+    palette = COST_COLORS if task.inputs == "features" else VARIANT_COLORS
+    color = palette[curve.cost] if by_cost else next(colors)
+    marker = "o" if task.inputs == "features" else "^"
+    line = "-" if curve.average == SINGLE else (0, (4, 1.5))
+    face = color if curve.average == SINGLE else "white"
+    return {"color": color, "marker": marker, "ms": 3.5, "lw": 1.2, "ls": line, "mfc": face}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from shortlist._utils.extras import require
 from shortlist._version import __version__
 from shortlist.frontier import Frontier
 from shortlist.paper.panels import Curve, Figure, Panel
+from shortlist.paper.reading import size_at
 from shortlist.paper.scale import Scale
 from shortlist.paper.sources import DataSize
 from shortlist.paper.tasks import Outcome, Task
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "figure", "panel", "data", "curve", "method", "scoring", "protocol", "rows", "family",
-    "members", "cost", "loss", "seed", "parameter_name", "parameter", "accuracy", "mean_size",
-    "seconds",
+    "figure", "panel", "data", "curve", "method", "scoring", "protocol", "inputs", "rows", "family",
+    "members", "cost", "average", "loss", "seed", "parameter_name", "parameter", "accuracy",
+    "mean_size", "capped", "seconds",
 )  # fmt: skip
 
 
@@ -39,6 +41,7 @@ class Point:
 
     task: Task
     outcome: Outcome
+    parameter_name: str
     parameter: float
     accuracy: float
     mean_size: float
@@ -58,12 +61,21 @@ class Results:
         Size of the study.
     data : mapping of str to mapping of str to int
         Numbers of rows and classes of each data set.
+    seeds : sequence of int
+        The seeds.
+    missing : int, default=0
+        Number of curves that are left out because they were not computed.
     """
 
     figures: list[Figure]
     outcomes: Mapping[Task, Outcome]
     scale: Scale
     data: Mapping[str, DataSize]
+    seeds: Sequence[int]
+    missing: int = 0
+    _frontiers: dict[Curve, list[Frontier]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def figure(self, name: str) -> Figure | None:
         """Return a figure by name.
@@ -93,12 +105,14 @@ class Results:
         list of Frontier
             The points for each seed.
         """
-        return [self._frontier(curve, seed) for seed in range(self.scale.seeds)]
+        if curve not in self._frontiers:
+            self._frontiers[curve] = [self._frontier(curve, seed) for seed in self.seeds]
+        return self._frontiers[curve]
 
     def _frontier(self, curve: Curve, seed: int) -> Frontier:
         points = list(self._points(curve, seed))
         if curve.weight is None:
-            name, parameters = points[0].outcome.parameter_name, [p.parameter for p in points]
+            name, parameters = points[0].parameter_name, [p.parameter for p in points]
         else:
             name, parameters = "largest size of K", [p.task.members[-1] for p in points]
         return Frontier(
@@ -113,11 +127,28 @@ class Results:
         """Yield the points of a curve for a seed."""
         for task in curve.tasks:
             outcome = self.outcomes[task.seeded(seed)]
+            trace = outcome.trace(curve.cost, curve.average)
             for parameter, accuracy, mean_size in zip(
-                outcome.parameter, outcome.accuracy, outcome.mean_size, strict=True
+                trace.parameter, trace.accuracy, trace.mean_size, strict=True
             ):
-                if curve.weight is None or np.isclose(parameter, curve.weight):
-                    yield Point(task, outcome, parameter, accuracy, mean_size)
+                if curve.weight is None or math.isclose(parameter, curve.weight):
+                    yield Point(task, outcome, trace.parameter_name, parameter, accuracy, mean_size)
+
+    def capped(self, curve: Curve) -> bool:
+        """Return whether the maximum number of epochs ended the training of a curve.
+
+        Parameters
+        ----------
+        curve : Curve
+            A curve of one of the figures.
+
+        Returns
+        -------
+        bool
+            True if a network of any seed was still improving, the classifier included.
+        """
+        tasks = [task.seeded(seed) for task in curve.tasks for seed in self.seeds]
+        return any(self.outcomes[task].capped for task in tasks)
 
     def sizes_at(self, curve: Curve, accuracy: float) -> NDArray[np.float64]:
         """Return the mean size of a curve at an accuracy, for each seed.
@@ -132,9 +163,9 @@ class Results:
         Returns
         -------
         array of shape (n_seeds,)
-            Mean sizes; NaN if the curve does not reach the accuracy.
+            Mean sizes; NaN if the curve does not reach the accuracy or has a gap there.
         """
-        return np.array([float(c.size_at(accuracy)) for c in self.curves(curve)])
+        return np.array([size_at(c, accuracy) for c in self.curves(curve)])
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Yield the rows of the tidy table.
@@ -147,7 +178,7 @@ class Results:
         for figure in self.figures:
             for i, panel in enumerate(figure.panels):
                 for curve in panel.curves:
-                    for seed in range(self.scale.seeds):
+                    for seed in self.seeds:
                         for point in self._points(curve, seed):
                             yield _row(figure, i, panel, curve, seed, point)
 
@@ -188,12 +219,25 @@ class Results:
         content = {
             "versions": versions(),
             "scale": asdict(self.scale),
+            "seeds": list(self.seeds),
             "data": self.data,
+            "settings": {
+                figure.name: [asdict(task) for task in dict.fromkeys(figure.tasks())]
+                for figure in self.figures
+            },
+            "trainings": [
+                {
+                    "task": task.key,
+                    "versions": outcome.versions,
+                    "runs": [asdict(t) for t in outcome.trainings],
+                }
+                for task, outcome in self.outcomes.items()
+            ],
             "captions": {figure.name: figure.caption for figure in self.figures},
             "points": rows,
         }
         with atomic_write(folder / "points.json") as temporary:
-            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps(content), encoding="utf-8")
         return [folder / "points.csv", folder / "points.json"]
 
 
@@ -204,9 +248,10 @@ def _row(
     task, outcome = point.task, point.outcome
     values = (
         figure.name, panel_number, panel.data, curve.label, task.method, task.scoring,
-        task.protocol, outcome.n_train, task.family, " ".join(f"{k:g}" for k in task.members),
-        task.cost, task.loss, seed, outcome.parameter_name, point.parameter, point.accuracy,
-        point.mean_size, outcome.seconds,
+        task.protocol, task.inputs, outcome.n_train, task.family,
+        " ".join(f"{k:g}" for k in task.members), curve.cost, curve.average, task.loss, seed,
+        point.parameter_name, point.parameter, point.accuracy, point.mean_size, outcome.capped,
+        outcome.seconds,
     )  # fmt: skip
     return dict(zip(COLUMNS, values, strict=True))
 

@@ -63,7 +63,7 @@ class Store:
             stored = json.loads(self._path(task).read_text(encoding="utf-8"))
             if stored["identity"] != self._identity(task):
                 return None
-            return Outcome(**stored["outcome"])
+            return Outcome.from_json(stored["outcome"])
         # The file is missing, damaged, or not an outcome.
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -76,7 +76,13 @@ class Store:
 
 
 def run_all(
-    tasks: Sequence[Task], sources: Sources, store: Store, *, workers: int, progress: Show
+    tasks: Sequence[Task],
+    sources: Sources,
+    store: Store,
+    *,
+    workers: int,
+    device: str,
+    progress: Show,
 ) -> dict[Task, Outcome]:
     """Solve the tasks that have no stored outcome, and return the outcomes of all tasks."""
     pending = [task for task in dict.fromkeys(tasks) if store.get(task) is None]
@@ -85,10 +91,11 @@ def run_all(
         if workers == 1 or len(groups) < 2:
             with _single_thread():
                 for group in groups:
-                    for task in _solve_group(group, sources, store):
+                    for task in _solve_group(group, sources, store, device):
                         step(describe(task), work(task))
         else:
-            _run_in_processes(groups, sources, store, min(workers, len(groups)), step)
+            count = min(workers, len(groups))
+            _run_in_processes(groups, sources, store, count, device, step)
     return {task: _stored(store, task) for task in tasks}
 
 
@@ -99,34 +106,38 @@ def describe(task: Task) -> str:
 
 def work(task: Task) -> int:
     """Return a rough estimate of how long a task takes, in arbitrary units."""
-    rows = task.rows
-    if task.method == "cardinality-aware":
-        has_choice = len(task.members) > 1  # With one member there is nothing to learn.
-        return 1 + has_choice * rows * task.epochs * (1 + len(task.weights)) // 100_000
-    return 1 + (rows // 250 if task.method == "Shortlister" else 0)
+    if task.method != "selectors" or len(task.members) == 1:  # There is nothing to learn.
+        return 1
+    networks = task.selectors * sum(map(len, task.weights))
+    size = task.width / 128 * (1 + task.refinements / 2)
+    return 1 + int(task.rows * size * networks) // 10_000
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
     """Return groups of tasks that share a classifier, the group with the most work first."""
-    groups: dict[tuple[str, str, int], list[Task]] = {}
+    groups: dict[tuple[str, str, int, int], list[Task]] = {}
     for task in tasks:
-        groups.setdefault((task.data, task.scoring, task.seed), []).append(task)
+        key = (task.data, task.scoring, task.classifier_epochs, task.seed)
+        groups.setdefault(key, []).append(task)
     return sorted(groups.values(), key=lambda group: -sum(map(work, group)))
 
 
-def _solve_group(group: Sequence[Task], sources: Sources, store: Store) -> Iterator[Task]:
+def _solve_group(
+    group: Sequence[Task], sources: Sources, store: Store, device: str
+) -> Iterator[Task]:
     """Solve the tasks of a group, store each outcome, and yield each solved task."""
     first = group[0]
-    scored = ScoredFile(sources.read(first.data, first.seed), first.scoring, first.seed)
+    file = sources.read(first.data, first.seed)
+    scored = ScoredFile(file, first.scoring, first.seed, first.classifier_epochs, device)
     for task in group:
         store.put(task, solve(task, scored))
         yield task
 
 
-def _run_group(group: Sequence[Task], sources: Sources, store: Store) -> None:
+def _run_group(group: Sequence[Task], sources: Sources, store: Store, device: str) -> None:
     """Solve a group of tasks in a process of its own."""
     with _single_thread():
-        for _ in _solve_group(group, sources, store):
+        for _ in _solve_group(group, sources, store, device):
             pass
 
 
@@ -146,7 +157,12 @@ def _single_thread() -> Iterator[None]:
 
 
 def _run_in_processes(
-    groups: Sequence[Sequence[Task]], sources: Sources, store: Store, workers: int, step: Step
+    groups: Sequence[Sequence[Task]],
+    sources: Sources,
+    store: Store,
+    workers: int,
+    device: str,
+    step: Step,
 ) -> None:
     """Solve groups of tasks in several processes, and report each solved task."""
     unsolved = [task for group in groups for task in group]
@@ -154,7 +170,7 @@ def _run_in_processes(
     others = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
-        jobs = {pool.submit(_run_group, group, sources, store) for group in groups}
+        jobs = {pool.submit(_run_group, group, sources, store, device) for group in groups}
         while jobs:
             done, jobs = wait(jobs, timeout=POLL_SECONDS, return_when=FIRST_EXCEPTION)
             for task in [t for t in unsolved if store.get(t) is not None]:

@@ -11,15 +11,32 @@ from typing import TypeAlias
 from shortlist.datasets import FeatureFile, gaussian, load
 
 TITLES = {
-    "cifar100": "CIFAR-100",
+    "cifar100_finetuned": "CIFAR-100 (fine-tuned ResNet-50)",
+    "cifar100": "CIFAR-100 (small ResNet)",
     "imagenet": "ImageNet",
-    "tinyimagenet": "Tiny-ImageNet (in ImageNet's place)",
+    "tinyimagenet": "Tiny-ImageNet (stand-in for ImageNet)",
     "cifar10": "CIFAR-10",
     "svhn": "SVHN",
-    "gaussian": "10 Gaussian classes in 100 dimensions",
+    "fashion": "Fashion-MNIST (stand-in for SVHN)",
+    "gaussian-equal": "Gaussian classes, equal covariances",
+    "gaussian-unequal": "Gaussian classes, unequal covariances",
+    "gaussian-similar": "Gaussian classes, similar covariances",
 }
-PANEL_CHOICES = (("cifar100",), ("imagenet", "tinyimagenet"), ("cifar10",), ("svhn",))
+PANEL_CHOICES = (
+    ("cifar100_finetuned", "cifar100"),
+    ("imagenet", "tinyimagenet"),
+    ("cifar10",),
+    ("svhn", "fashion"),
+)
 """Data sets that each of the paper's four panels can show, in order of preference."""
+SECOND_PANELS = ("cifar100",)
+"""Data sets that are shown in another panel if they are available."""
+GAUSSIAN: dict[str, dict[str, object]] = {
+    "gaussian-equal": {"covariance": "equal"},
+    "gaussian-unequal": {"covariance": "unequal", "spread": 0.4},
+    "gaussian-similar": {"covariance": "unequal", "spread": 0.2},
+}
+"""Artificial data, with their arguments of `datasets.gaussian`."""
 
 DataSize: TypeAlias = Mapping[str, int]
 """Numbers of rows of the splits "fit", "select" and "test", and of "classes"."""
@@ -52,23 +69,28 @@ class Sources:
 
     def has(self, name: str) -> bool:
         """Return whether a data set is available."""
-        return name == "gaussian" or self.path(name).is_file()
+        return name in GAUSSIAN or self.path(name).is_file()
 
     def panels(self) -> list[str]:
-        """Return the data set of each of the four panels: the first available, or the first."""
-        return [next((n for n in names if self.has(n)), names[0]) for names in PANEL_CHOICES]
+        """Return the data sets of the panels: the paper's four, and second ones if available.
+
+        Each of the four panels shows its first choice that is available, or else its first choice.
+        """
+        first = [next((n for n in names if self.has(n)), names[0]) for names in PANEL_CHOICES]
+        return first + [n for n in SECOND_PANELS if self.has(n) and n not in first]
 
     def read(self, name: str, seed: int) -> FeatureFile:
         """Return a data set. Only the artificial data depend on the seed."""
-        if name != "gaussian":
+        if name not in GAUSSIAN:
             return load(self.path(name))
         counts = (self.classifier_rows, self.gaussian_rows, self.test_rows)
-        fit, select, test = gaussian(sum(counts), seed=seed).split(*counts[:2], seed=seed)
+        data = gaussian(sum(counts), seed=seed, **GAUSSIAN[name])  # type: ignore[arg-type]
+        fit, select, test = data.split(*counts[:2], seed=seed)
         return FeatureFile(fit, select, test, name=name)
 
     def size(self, name: str) -> DataSize:
         """Return the numbers of rows and classes of a data set."""
-        if name == "gaussian":
+        if name in GAUSSIAN:
             counts = (self.classifier_rows, self.gaussian_rows, self.test_rows, 10)
         else:
             file = self.read(name, 0)
@@ -77,8 +99,9 @@ class Sources:
 
     def fingerprint(self, name: str) -> str:
         """Return a string that identifies the content of a data set."""
-        if name == "gaussian":
-            return f"{self.classifier_rows} {self.gaussian_rows} {self.test_rows}"
+        if name in GAUSSIAN:
+            counts = f"{self.classifier_rows} {self.gaussian_rows} {self.test_rows}"
+            return f"{counts} {GAUSSIAN[name]}"
         with self.path(name).open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:16]
 

@@ -1,7 +1,12 @@
 """Everything that predicts sets."""
 
 from shortlist.predictors.base import SetPredictor
-from shortlist.predictors.cardinality import CardinalityPath, CardinalitySelector, Selector
+from shortlist.predictors.cardinality import (
+    CardinalityPath,
+    CardinalitySelector,
+    Decisions,
+    Selector,
+)
 from shortlist.predictors.classifier import ShortlistClassifier
 from shortlist.predictors.conformal import ConformalPredictor
 from shortlist.predictors.fixed import FixedSelector
@@ -20,6 +25,7 @@ __all__ = [
     "CardinalitySelector",
     "CardinalityPath",
     "Selector",
+    "Decisions",
     "FixedSelector",
     "ShortlistClassifier",
 ]

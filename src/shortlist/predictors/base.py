@@ -67,11 +67,15 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         Type of the scores, as decided at fit.
     trains_networks : bool
         Whether `fit` trains networks, so that it needs all rows; otherwise a sample suffices.
+    takes_extra_rows : bool
+        Whether `fit` has the arguments `extra_features` and `extra_y`: labeled rows without scores.
+        If the method re-scores, `out_of_fold` must have them, too.
     has_additive_calibration : bool
         Whether calibrations of parts of the rows can be merged by adding their counts.
     """
 
     trains_networks: ClassVar[bool] = True
+    takes_extra_rows: ClassVar[bool] = False
     has_additive_calibration: ClassVar[bool] = False
 
     # Fitting and prediction
@@ -301,6 +305,16 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
     def uses_features(self) -> bool:
         """Whether features can be given to a fitted predictor."""
         return True
+
+    @property
+    def can_use_features(self) -> bool:
+        """Whether a fit can learn from features."""
+        return True
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error."""
+        return False
 
     @property
     def sets_are_prefixes(self) -> bool:

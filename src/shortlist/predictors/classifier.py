@@ -23,13 +23,14 @@ from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
 from shortlist._utils.ordering import top_label
-from shortlist._utils.sklearn_inputs import (
-    as_numeric_matrix,
-    column_means,
-    fill_missing,
-    take_table_rows,
+from shortlist._utils.sklearn_inputs import as_numeric_matrix, take_table_rows
+from shortlist._utils.validation import (
+    check_choice,
+    check_present,
+    check_probability,
+    check_unmasked,
 )
-from shortlist._utils.validation import check_present, check_probability, check_unmasked
+from shortlist._utils.warnings import warn
 from shortlist.frontier import Frontier
 from shortlist.learning.settings import resolve_seed
 from shortlist.predictors.base import SetPredictor
@@ -42,6 +43,8 @@ from shortlist.predictors.cross_fitting import (
     fit_classifier,
     takes_argument,
 )
+from shortlist.predictors.feature_encoder import FeatureEncoder
+from shortlist.predictors.method_options import check_operating_point, with_parameters
 from shortlist.predictors.shortlister.shortlister import Shortlister
 from shortlist.predictors.splitting import hold_out
 from shortlist.ranking import Ranking
@@ -79,16 +82,26 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         Any object with ``fit(scores, y, features, classes=...)`` and `predict_set`. By default,
         ``Shortlister()``, which guarantees an accuracy.
     features : "auto", None or callable, default="auto"
-        Features for the method. "auto" uses X if it is a dense table of numbers, with missing
-        values replaced by the mean of their column. None uses no features. A callable computes
-        them from X.
+        Features for the method. "auto" uses the columns of X, if it is a table: numbers, with
+        missing values replaced by the mean of their column, and categories, with one column for
+        each frequent value. Dates and free text are left out with a warning. None uses no
+        features. A callable computes them from X.
     cv : int, splitter or iterable of (train, test) rows, default=5
-        Folds of the cross-fitting.
+        Folds of the cross-fitting. Rows that are in no test fold are extra rows of the method, if
+        it takes any and there are features.
     calibration : float, default=0.25
         Fraction of the rows that calibrate the method, if it has `calibrate`. Neither the
         classifier nor the method learns from them.
     n_jobs : int, optional
         Number of folds fitted in parallel.
+    on_unreachable : {"raise", "all"}, optional
+        What to do about an accuracy that cannot be guaranteed: raise an error, or return sets of
+        all labels. By default, the method decides. Can be set after `fit`.
+    by : str, optional
+        "class" or "group" guarantees the accuracy for each class or each group. By default, the
+        method decides. Can be set after `fit`.
+    max_epochs : int, optional
+        Maximum number of epochs of the method's training. By default, the method decides.
     random_state : int, RandomState instance or None, default=0
         Seed of the splits, and of the default method.
 
@@ -116,7 +129,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     classes_: NDArray[np.generic]
     estimator_: Classifier
     method_: SetPredictor
-    _means: NDArray[np.floating] | None
+    _encoder: FeatureEncoder | None
     _open_classes: bool
 
     def __init__(
@@ -128,6 +141,9 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         cv: Folds = 5,
         calibration: float = 0.25,
         n_jobs: int | None = None,
+        on_unreachable: str | None = None,
+        by: str | None = None,
+        max_epochs: int | None = None,
         random_state: object = 0,
     ) -> None:
         self.estimator = estimator
@@ -136,6 +152,9 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         self.cv = cv
         self.calibration = calibration
         self.n_jobs = n_jobs
+        self.on_unreachable = on_unreachable
+        self.by = by
+        self.max_epochs = max_epochs
         self.random_state = random_state
 
     @classmethod
@@ -174,7 +193,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
                 f"{np.asarray(method.classes_).tolist()}; fit the method on the classifier's scores"
             )
         model.classes_, model.estimator_, model.method_ = classes, estimator, method
-        model._means, model._open_classes = None, False
+        model._encoder, model._open_classes = None, False
         model.n_features_in_ = int(getattr(estimator, "n_features_in_", 0))
         names = getattr(estimator, "feature_names_in_", method.feature_names)
         if names is not None:
@@ -213,18 +232,20 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         """
         labels = self._validate_fit(X, y)
         weights = None if sample_weight is None else _check_weights(sample_weight, len(labels))
-        features = self._features(X)
+        seed = resolve_seed(self.random_state)
+        method = self._make_method(X, groups, seed)
+        train, held_out = self._hold_out(len(labels), method, seed)
+        # Means and categories are learned, and therefore computed from training rows alone.
+        encoder = self._fit_encoder(take_table_rows(X, train))
+        features = self._features(X, encoder)
         if features is not None:
             check_consistent_length(X, features)
-        seed = resolve_seed(self.random_state)
-        method = self._make_method(X, features, groups, seed)
-        train, held_out = self._hold_out(len(labels), method, seed)
-        means = None
-        if features is not None and self.features == "auto":
-            # Some classifiers accept missing values, but networks do not. The means that replace
-            # them are learned, and therefore computed from training rows alone.
-            means = column_means(cast(ArrayLike, take_table_rows(features, train)))
-            features = fill_missing(features, means)
+        elif getattr(method, "needs_features", False):
+            raise ValueError(
+                f"{method!r} needs features, but they are {self._summary(encoder, method)}. Use a "
+                "method that takes scores alone, or give ShortlistClassifier a function that "
+                "computes features from X: features=..."
+            )
 
         x, y_train = take_table_rows(X, train), labels[train]
         train_weights = None if weights is None else weights[train]
@@ -254,8 +275,19 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
 
         rows = train[scored]
         plain_classes = _integers_if_whole(classes)
+        unscored = np.delete(train, scored)  # `cv` may leave out rows of all test folds.
+        extra = {}
+        if len(unscored) and features is not None and getattr(method, "takes_extra_rows", False):
+            extra = {
+                "extra_features": features_of(unscored),
+                "extra_y": _integers_if_whole(labels[unscored]),
+            }
         method.fit(
-            scores, _integers_if_whole(labels[rows]), features_of(rows), classes=plain_classes
+            scores,
+            _integers_if_whole(labels[rows]),
+            features_of(rows),
+            classes=plain_classes,
+            **extra,
         )
         # A class with a single training row suggests that new rows may have unknown classes.
         open_classes = bool((counts == 1).any())
@@ -266,13 +298,54 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
             y_held_out = _integers_if_whole(labels[held_out])
             method.calibrate(ranking, y_held_out, features_of(held_out), **options)
         self.classes_, self.estimator_, self.method_ = classes, estimator, method
-        self._means, self._open_classes = means, open_classes
+        self._encoder, self._open_classes = encoder, open_classes
+        if self.features == "auto" and getattr(method, "can_use_features", True):
+            self._warn_about_features(encoder)
         return self
+
+    def _fit_encoder(self, X: object) -> FeatureEncoder | None:
+        """Return an encoder of X as features, learned from these rows; None if there is none."""
+        if self.features is None or callable(self.features):
+            return None
+        if self.features != "auto":
+            raise ValueError(
+                f'features must be "auto", None or a function of X; got {self.features!r}'
+            )
+        return FeatureEncoder.fit(X)
+
+    @property
+    def feature_summary_(self) -> str:
+        """Columns of X that are features of the method, and those that are left out."""
+        check_is_fitted(self, "method_")
+        return self._summary(self._encoder, self.method_)
+
+    def _summary(self, encoder: FeatureEncoder | None, method: SetPredictor) -> str:
+        """Return what the features of a method are."""
+        if not getattr(method, "can_use_features", True):
+            return "none: the method uses scores alone"
+        if self.features is None:
+            return "none (features=None)"
+        if callable(self.features):
+            return "computed from X by a function"
+        if encoder is not None:
+            return encoder.describe()
+        is_given = hasattr(self, "method_") and self.method_.uses_features  # By `from_fitted`.
+        return "X" if is_given else "none: X is not a dense table with columns"
+
+    def _warn_about_features(self, encoder: FeatureEncoder | None) -> None:
+        """Warn if something in X is not used as a feature."""
+        if encoder is None or encoder.left_out:
+            summary = self._summary(encoder, self.method_)
+            warn(
+                f"features for the prediction sets: {summary}. To use more, give "
+                "features=..., a function that computes numbers from X; to use none, features=None"
+            )
 
     def _validate_fit(self, X: object, y: ArrayLike) -> NDArray[np.generic]:
         """Return the labels, after a check of X and y."""
         check_unmasked(X, "X")
         check_present(y, "y")
+        _check_objects(y)
         labels: NDArray[np.generic] = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         validate_data(self, X, skip_check_array=True)
@@ -306,15 +379,15 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         scores = _as_ranking(self._scores_of(X), self._open_classes)
         check_present(y, "y")
         if not hasattr(self.method_, "calibrate"):
-            raise ValueError(f"{self.method_!r} makes no guarantee and cannot be calibrated")
+            raise ValueError(
+                f"the method {self.method_!r} makes no guarantee and cannot be calibrated"
+            )
         options = {} if groups is None else {"groups": label_array(groups, "groups")}
         labels = _integers_if_whole(column_or_1d(y))
         self.method_.calibrate(scores, labels, self._features_of(X), **options)
         return self
 
-    def _make_method(
-        self, X: object, features: ArrayLike | None, groups: ArrayLike | None, seed: int
-    ) -> SetPredictor:
+    def _make_method(self, X: object, groups: ArrayLike | None, seed: int) -> SetPredictor:
         """Return an unfitted set predictor that can be fitted with the given data."""
         if self.method is None:
             method: SetPredictor = Shortlister(calibration=None, random_state=seed)
@@ -328,17 +401,23 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
                 "method must be a set predictor, such as Shortlister(accuracy=0.98); "
                 f"got {self.method!r}"
             )
+        method = with_parameters(method, {"max_epochs": self.max_epochs})
+        with_parameters(method, self._live_parameters())  # Raises if there is none of these names.
         if groups is not None:
             check_consistent_length(X, groups)
             if not takes_argument(getattr(method, "calibrate", len), "groups"):
                 raise ValueError(f"{method!r} makes no guarantee by group; leave groups out")
-        if features is None and getattr(method, "inputs", "scores") != "scores":
-            raise ValueError(
-                f"{method!r} needs features, but there are none: X ({type(X).__name__}) is not a "
-                'dense table of numbers, or features=None. Use inputs="scores", or give '
-                "ShortlistClassifier a function that computes features from X: features=..."
-            )
         return method
+
+    def _live_parameters(self) -> dict[str, object]:
+        """Return the parameters of the method that can be set after `fit`."""
+        if self.on_unreachable is not None:
+            check_choice(self.on_unreachable, "on_unreachable", ("raise", "all"))
+        return {"on_unreachable": self.on_unreachable, "by": self.by}
+
+    def _current_method(self) -> SetPredictor:
+        """Return the fitted method with the current values of the live parameters."""
+        return with_parameters(self.method_, self._live_parameters())
 
     def _hold_out(self, rows: int, method: SetPredictor, seed: int) -> tuple[Rows, Rows]:
         """Return rows to learn from, and rows to calibrate with if the method is calibrated."""
@@ -346,21 +425,21 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
             return np.arange(rows), np.arange(0)
         return hold_out(rows, check_probability(self.calibration, "calibration"), seed)
 
-    def _features(self, X: object) -> ArrayLike | None:
-        """Return the features of X, with missing values."""
-        if self.features is None:
-            return None
+    def _features(self, X: object, encoder: FeatureEncoder | None) -> ArrayLike | None:
+        """Return the features of X, without missing values if they are not computed by a function.
+
+        Some classifiers accept missing values, but networks do not.
+        """
         if callable(self.features):
             return self.features(X)
-        if self.features != "auto":
-            raise ValueError(
-                f'features must be "auto", None or a function of X; got {self.features!r}'
-            )
-        return as_numeric_matrix(X)
+        return None if encoder is None else encoder.transform(X)
 
     def _features_of(self, X: object) -> ArrayLike | None:
-        """Return the features of rows to predict, without missing values."""
-        return fill_missing(self._features(self._match_columns(X)), self._means)
+        """Return the features of rows to predict."""
+        matched = self._match_columns(X)
+        if self.features == "auto" and self._encoder is None and self.method_.uses_features:
+            return as_numeric_matrix(matched)  # As `from_fitted` expects it.
+        return self._features(matched, self._encoder)
 
     def _match_columns(self, X: object) -> object:
         """Return X with its columns in the order of fit, if they have names."""
@@ -419,8 +498,9 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         -------
         PredictionSets
         """
-        scores = self._scores_of(X)
-        return self.method_.predict_set(scores, self._features_of(X), **operating_point)
+        scores, method = self._scores_of(X), self._current_method()
+        check_operating_point(method.predict_set, operating_point)
+        return method.predict_set(scores, self._features_of(X), **operating_point)
 
     def predict_sets(
         self, X: object, *, accuracies: Sequence[float], **options: object
@@ -441,7 +521,9 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         list of PredictionSets
         """
         scores, features = self._scores_of(X), self._features_of(X)
-        return self.method_.predict_sets(scores, features, accuracies=accuracies, **options)  # type: ignore[arg-type]
+        method = self._current_method()
+        check_operating_point(method.predict_sets, options)
+        return method.predict_sets(scores, features, accuracies=accuracies, **options)  # type: ignore[arg-type]
 
     def frontier(self, X: object, y: ArrayLike) -> Frontier:
         """Return accuracy and mean size at every operating point of the method.
@@ -490,7 +572,8 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         """
         check_present(y, "y")
         scores, labels = self._scores_of(X), _integers_if_whole(column_or_1d(y))
-        return self.method_.report(scores, labels, self._features_of(X), path, **options)
+        method = self._current_method()
+        return method.report(scores, labels, self._features_of(X), path, **options)
 
     @available_if(_base_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: object) -> Array:
@@ -542,6 +625,26 @@ def _as_ranking(scores: NDArray[np.floating], open_classes: bool) -> Ranking:
     ranking = Ranking.from_scores(scores)
     ranking.rounding, ranking.open_classes = CLASSIFIER_ROUNDING, open_classes
     return ranking
+
+
+def _check_objects(y: ArrayLike) -> None:
+    """Raise if labels that are Python objects are missing, or cannot be sorted.
+
+    NumPy would turn a missing label in a list of texts into the text "nan".
+    """
+    is_list = isinstance(y, list | tuple)
+    if not is_list and getattr(y, "dtype", None) != np.dtype(object):
+        return
+    objects = list(y) if is_list else np.asarray(y).ravel().tolist()
+    for row, label in enumerate(objects):
+        if label is None or (isinstance(label, float) and label != label):
+            raise ValueError(f"y is missing in row {row}; leave such rows out")
+    types = sorted({type(label).__name__ for label in objects})
+    if len(types) > 1 and "str" in types:
+        raise ValueError(
+            f"y holds labels of types that cannot be sorted: {', '.join(types)}; convert them to "
+            "one type"
+        )
 
 
 def _check_weights(weights: ArrayLike, n_rows: int) -> NDArray[np.generic]:

@@ -31,16 +31,21 @@ from shortlist.conformal.prediction import predict_sets
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.conformal.row_schema import RowSchema
 from shortlist.conformal.scores import ConformityScore
+from shortlist.conformal.size_temperature import shortest_scale
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
 from shortlist.learning.settings import resolve_seed
 from shortlist.learning.temperature import resolve_scale
 from shortlist.predictors.base import AcceptedRows, Outcomes, SetPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.splitting import feature_rows, hold_out, ranking_rows
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
+from shortlist.ranking.score_types import ScoreType
 from shortlist.sets import PredictionSets
 
+TEMPERATURES = ("auto", "size")
+"""Temperatures that are fitted: for the largest likelihood, and for the shortest sets."""
 CHOOSING_VALUES = 1 << 21
 """Number of levels of the rows that choose a threshold by its mean size."""
 
@@ -63,9 +68,10 @@ class ConformalPredictor(SetPredictor):
     cost_weight : float, optional
         If given, `predict_set` uses this cost weight (lambda in the paper) unless it is given an
         accuracy. Only for scores whose levels are cost weights.
-    temperature : "auto", None or float, default="auto"
-        Temperature of the probabilities that the score sees. "auto" fits it, on rows that are not
-        used for calibration; None leaves scores unchanged.
+    temperature : "auto", "size", None or float, default="auto"
+        Temperature of the probabilities that the score sees. "auto" takes the one with the largest
+        likelihood, and "size" the one with the shortest sets at `accuracy`, both on rows that are
+        not used for calibration; None leaves scores unchanged.
     calibration : float or None, default=0.75
         Fraction of the rows of `fit` that is held out for calibration; the score and the
         temperature are fitted on the others. If there is nothing to fit, all rows are used for
@@ -169,7 +175,7 @@ class ConformalPredictor(SetPredictor):
         if self.cost_weight is not None:
             check_non_negative(self.cost_weight, "cost_weight")
         if isinstance(self.temperature, str):
-            check_choice(self.temperature, "temperature", ("auto",))
+            check_choice(self.temperature, "temperature", TEMPERATURES)
         self._make_calibrator(None)  # Raises if a parameter of the calibrator has an invalid value.
 
     @property
@@ -179,7 +185,7 @@ class ConformalPredictor(SetPredictor):
 
     def _learns(self) -> bool:
         """Return whether a fit learns anything from its rows."""
-        return self.temperature == "auto" or self._make_score().needs_fit()
+        return isinstance(self.temperature, str) or self._make_score().needs_fit()
 
     def _split(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which rows a fit learns from, and which it calibrates with."""
@@ -228,15 +234,18 @@ class ConformalPredictor(SetPredictor):
         features: ArrayLike | None,
         classes: ArrayLike | None,
         groups: ArrayLike | None,
-        extra: tuple[ArrayLike, ArrayLike] | None = None,
+        extra: ExtraRows | None = None,
     ) -> Self:
-        """Fit the score, from extra features and labels too if there are any, and calibrate."""
+        """Fit the score, from extra rows too if there are any, and calibrate."""
         self._check_parameters()
         # If `classes` names the columns, other labels are of classes unknown to the classifier.
-        unknown = "raise" if classes is None else "miss"
+        unknown = "raise" if classes is None else "some"
         ranking, index, score_type = self._validate_fit(scores, y, classes, unknown=unknown)
         self._feature_names = column_names(features)
         x = self._check_features(features, ranking)
+        encoded = None
+        if extra is not None and x is not None:
+            encoded = extra.encode(ranking, x.shape[1], self._feature_names)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         needs_groups = self._make_calibrator(None).per == "group"
         if needs_groups and codes is None and self.calibration is not None:
@@ -246,10 +255,9 @@ class ConformalPredictor(SetPredictor):
         learning = learning if known.all() else learning[known[learning]]
         at = row_index(learning, len(ranking), ranking.device)
         learned = ranking_rows(ranking, learning)
-        scale = resolve_scale(self.temperature, learned, index[at], score_type)
-        score = self._make_score()
-        scaled = learned.with_scale(score_type, scale)
-        self._fit_score(score, scaled, index[at], feature_rows(x, learning), extra)
+        score, scale = self._fit_scaled_score(
+            learned, index[at], feature_rows(x, learning), score_type, encoded
+        )
         self.score_, self.temperature_, self._calibration = score, 1 / scale, None
         self.score_type_ = score_type
         if len(held_out):
@@ -261,15 +269,40 @@ class ConformalPredictor(SetPredictor):
         self._finalize_fit(ranking, score_type)
         return self
 
+    def _fit_scaled_score(
+        self,
+        ranking: Ranking,
+        index: Tensor,
+        features: Matrix | None,
+        score_type: ScoreType,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> tuple[ConformityScore, float]:
+        """Return the fitted score and the inverse temperature of the rows that it was fitted to."""
+
+        def fit_at(scale: float) -> ConformityScore:
+            score = self._make_score()
+            scaled = ranking.with_scale(score_type, scale)
+            self._fit_score(score, scaled, index, features, extra)
+            return score
+
+        for_size = self.temperature == "size"
+        scale = resolve_scale("auto" if for_size else self.temperature, ranking, index, score_type)
+        score = fit_at(scale)
+        if for_size:
+            function = LevelFunction(score, score_type, scale, self.allow_empty)
+            scale = shortest_scale(function, ranking, index, features, self.accuracy)
+            score = fit_at(scale)  # Its parameters are tuned for the new temperature.
+        return score, scale
+
     def _fit_score(
         self,
         score: ConformityScore,
         ranking: Ranking,
         index: Tensor,
         features: Matrix | None,
-        extra: tuple[ArrayLike, ArrayLike] | None,
+        extra: tuple[Matrix, Tensor] | None,
     ) -> None:
-        """Fit the score to the rows that are not kept for calibration."""
+        """Fit the score to the rows that are not kept for calibration; `extra` has no scores."""
         score.fit(ranking, index, features)
 
     def calibrate(
@@ -301,7 +334,7 @@ class ConformalPredictor(SetPredictor):
             The calibrated predictor.
         """
         self._check_parameters()
-        ranking, index = self._validate_labeled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="some")
         x = self._check_features(features, ranking)
         codes = None if groups is None else encode_groups(groups, len(ranking))
         self._warn_if_trained_on(ranking)
@@ -365,10 +398,16 @@ class ConformalPredictor(SetPredictor):
         return self._make_calibrator(None).per != "class"
 
     @property
+    def can_use_features(self) -> bool:
+        """Whether the score can use features."""
+        return self._make_score().can_use_features
+
+    @property
     def is_tuned(self) -> bool:
-        """Whether the score is tuned for one accuracy."""
+        """Whether the score or the temperature is tuned for one accuracy."""
         score = self._make_score()
-        return score.needs_fit() and "accuracy" in score.get_params()
+        is_tuned = score.needs_fit() and "accuracy" in score.get_params()
+        return is_tuned or self.temperature == "size"
 
     def check_reachable(self, accuracy: float) -> None:
         """Raise if the calibration rows cannot guarantee it; see `SetPredictor.check_reachable`."""
@@ -380,15 +419,14 @@ class ConformalPredictor(SetPredictor):
         calibration: Calibration | None = getattr(self, "_calibration", None)
         if calibration is None:
             raise ValueError(
-                f"this {type(self).__name__} is not calibrated and cannot guarantee an accuracy; "
-                "fit it with calibration=0.25, or call calibrate(scores, y) with rows of their own"
+                "this model is not calibrated and cannot guarantee an accuracy; fit it with "
+                "calibration=0.25, or call calibrate with rows of their own"
             )
         for name, before in calibration.parameters.items():
             now = getattr(self, name)
             if not (now is before or np.array_equal(now, before)):
                 raise ValueError(
-                    f"{name} = {now!r}, but it was {before!r} at calibration; call "
-                    "calibrate(scores, y) again"
+                    f"{name} = {now!r}, but it was {before!r} at calibration; call calibrate again"
                 )
         return calibration
 
@@ -447,7 +485,9 @@ class ConformalPredictor(SetPredictor):
         try:
             return fitted.threshold(wanted, delta)
         except UnreachableError as error:
-            raise UnreachableError(f"{error}{self._advice(calibration)}") from None
+            raise UnreachableError(
+                f"{error}{self._advice(calibration)}", error.max_accuracy
+            ) from None
 
     def _advice(self, calibration: Calibration) -> str:
         """Return advice on an accuracy that cannot be guaranteed, to be appended to the error."""
@@ -456,16 +496,14 @@ class ConformalPredictor(SetPredictor):
             kept = f" (fit kept {len(calibration):,} of {calibration.n_given:,})"
         if bool((calibration.y < 0).any()):
             return kept  # Even the set of all classes misses labels of unknown classes.
-        own = "on_unreachable" in self.get_params(deep=False)
-        how = "set_params(on_unreachable=" if own else "calibrator=Marginal(on_unreachable="
-        return f'{kept}; or every label, with {how}"all")'
+        return f'{kept}; or every label, with on_unreachable="all"'
 
     def _at_cost_weight(self, weight: float, delta: float | None, by: str | None) -> Thresholds:
         """Return the threshold of a cost weight, which guarantees no accuracy."""
         if not self.score_.levels_are_cost_weights:
             raise ValueError(
-                f"cost_weight = {weight!r}, but the levels of {type(self.score_).__name__} are not "
-                "cost weights; give an accuracy or a mean_size"
+                f"cost_weight = {weight!r}, but the levels of this method's score are not cost "
+                "weights; give an accuracy or a mean_size"
             )
         if delta is not None or by is not None:
             raise ValueError(

@@ -12,12 +12,21 @@ from shortlist.frontier import Frontier
 from shortlist.ranking import Ranking
 
 
-def as_family(family: object, default: Family) -> Family:
-    """Return the family to choose from, or the default for None; raise for anything else."""
+def as_family(family: object, default: Family, *, sets_only: bool = True) -> Family:
+    """Return the family to choose from, or the default for None; raise for anything else.
+
+    With `sets_only`, raise also for a family with members whose costs are not known.
+    """
     if family is None:
         return default
     if not isinstance(family, Family):
         raise ValueError(f"family must be a Family, such as TopK([1, 2, 4]); got {family!r}")
+    if sets_only and family.others:
+        names = ", ".join(map(repr, family.others))
+        raise ValueError(
+            f"the costs of {names}, members of {family}, are not known; use a "
+            "CardinalitySelector or a CardinalityPath, and give fit(..., costs=...)"
+        )
     return family
 
 
@@ -39,7 +48,7 @@ def hits_and_sizes(
     ranking : Ranking
         Rows.
     index : Tensor of shape (n_rows,)
-        Label indices.
+        Label indices; -1 for labels of unknown classes, which no set contains.
     choices : sequence of Tensor of shape (n_rows,)
         Chosen member for each row, in several ways.
 
@@ -49,7 +58,7 @@ def hits_and_sizes(
         Hits and sizes of the chosen sets.
     """
     check_depth(family, ranking)
-    sizes, hits = family.sizes_of(ranking), family.hits_of(ranking, index)
+    sizes, hits = family.sizes_of(ranking), family.hits_of_known(ranking, index)
     columns = torch.stack([choice.to(torch.int64) for choice in choices], dim=1)
     return hits.gather(1, columns), sizes.gather(1, columns)
 

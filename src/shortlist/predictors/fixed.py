@@ -77,6 +77,11 @@ class FixedSelector(SetPredictor):
         return self
 
     @property
+    def can_use_features(self) -> bool:
+        """Whether a fit can learn from features: it learns nothing."""
+        return False
+
+    @property
     def sets_are_prefixes(self) -> bool:
         """Whether every set is a prefix of the row's ranking."""
         return self.family_.nested

@@ -44,6 +44,7 @@ class PlugInScore(ConformityScore):
     """
 
     name = "plug-in"
+    can_use_features = False
     levels_are_cost_weights = True
     family_: Family
 
@@ -183,8 +184,9 @@ class PlugInSelector(ConformalPredictor):
     cost_weight : float or None, default=0.05
         Cost of a unit of size in units of accuracy (lambda in the paper), which `predict_set`
         uses unless it is given another goal. With None, `accuracy` is used.
-    temperature : "auto", None or float, default="auto"
-        Temperature of the probabilities. "auto" fits it; None leaves scores unchanged.
+    temperature : "auto", "size", None or float, default="auto"
+        Temperature of the probabilities. "auto" takes the one with the largest likelihood, and
+        "size" the one with the shortest sets at `accuracy`; None leaves scores unchanged.
     accuracy : float, default=0.95
         Accuracy that `predict_set` guarantees if `cost_weight` is None.
     calibration : float or None, default=None

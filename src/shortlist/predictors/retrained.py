@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike, as_features
 from shortlist._utils.blocks import row_blocks
-from shortlist._utils.out_of_core import Matrix, to_device
+from shortlist._utils.out_of_core import Matrix, to_device, vstack
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_choice, check_count
 from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import LAC, ConformityScore
 from shortlist.learning.batches import Examples
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import (
     Ensemble,
@@ -29,9 +32,9 @@ from shortlist.learning.settings import (
     resolve_seed,
 )
 from shortlist.learning.temperature import fit_scale
-from shortlist.learning.training import train
 from shortlist.learning.validation import split_rows
 from shortlist.predictors.conformal import ConformalPredictor
+from shortlist.predictors.extra_rows import ExtraRows
 from shortlist.predictors.shortlister.folds import combine, cross_entropy
 from shortlist.predictors.shortlister.rescoring import ROUNDING
 from shortlist.ranking import Ranking
@@ -143,6 +146,7 @@ class RetrainedClassifier(ConformalPredictor):
 
     temperature = None
     trains_networks = True
+    takes_extra_rows = True
 
     def __init__(
         self,
@@ -177,6 +181,45 @@ class RetrainedClassifier(ConformalPredictor):
         self.progress = progress
         self.random_state = random_state
 
+    def fit(
+        self,
+        scores: ArrayLike | Ranking,
+        y: ArrayLike,
+        features: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        extra_features: ArrayLike | None = None,
+        extra_y: ArrayLike | None = None,
+    ) -> Self:
+        """Train the classifier and calibrate.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores, which are used for their classes alone.
+        y : array-like of shape (n_rows,)
+            Labels.
+        features : array-like of shape (n_rows, n_features)
+            Features of the rows.
+        classes : array-like, optional
+            Names of the score columns. Rows with another label are not learned from, and count
+            as misses in the calibration.
+        groups : array-like of shape (n_rows,), optional
+            Group of each row, for guarantees conditional on groups.
+        extra_features : array-like of shape (n_extra, n_features), optional
+            Features of labeled rows without scores, to train on. No row of these is used for
+            calibration.
+        extra_y : array-like of shape (n_extra,), optional
+            Labels of the same rows, which must be among the classes.
+
+        Returns
+        -------
+        self
+        """
+        extra = ExtraRows.validate(features, extra_features, extra_y)
+        return self._fit(scores, y, features, classes, groups, extra)
+
     def _make_score(self) -> RetrainedScore:
         return RetrainedScore()
 
@@ -208,9 +251,12 @@ class RetrainedClassifier(ConformalPredictor):
         ranking: Ranking,
         index: Tensor,
         features: Matrix | None,
-        extra: tuple[ArrayLike, ArrayLike] | None,
+        extra: tuple[Matrix, Tensor] | None,
     ) -> None:
-        """Train the classifier; a tenth of the rows stops it early and sets its temperature."""
+        """Train the classifier; a tenth of the rows stops it early and sets its temperature.
+
+        Extra rows do not set the temperature.
+        """
         assert isinstance(score, RetrainedScore)
         if features is None:
             raise ValueError("a classifier is trained on features: fit(scores, y, features=X)")
@@ -221,6 +267,9 @@ class RetrainedClassifier(ConformalPredictor):
             )
         device = resolve_device(self.device, features)
         x, index = to_device(features, device), index.to(device)
+        if extra is not None:
+            x = vstack(x, to_device(extra[0], device))
+            index = torch.cat([index, extra[1].to(device)])
         settings = self._settings(len(index))
         rows, validation = split_rows(Examples((x,), (index,)), settings)
         standardize = Standardize.from_data(x).to(device)
@@ -228,7 +277,8 @@ class RetrainedClassifier(ConformalPredictor):
         score.network_ = fit(x, index, rows, validation, standardize, ranking.n_classes, settings)
         score.network_.requires_grad_(False)
         score.n_features_, score.scale_ = x.shape[1], 1.0
-        judging = validation if len(validation) else rows
+        # The classifier may know extra rows better than new ones, if its features come from them.
+        judging = next(own for part in (validation, rows) if len(own := part[part < len(features)]))
         scored = Ranking.from_scores(score.log_proba(x[judging]), score_type="log_proba")
         score.scale_ = fit_scale(scored, index[judging], "log_proba")
 
@@ -254,17 +304,8 @@ class RetrainedClassifier(ConformalPredictor):
             )
 
         network = Ensemble(standardize, build_with_seed(build, settings.seed)).to(index.device)
-        train(
-            network,
-            [x],
-            [index],
-            lambda outputs, target: cross_entropy(outputs, target).mean(dim=1),
-            settings,
-            members=[f"network {j}" for j in range(self.members)],
-            use_cuda_graph=True,
-            progress=self.progress,
-            name="retrained classifier",
-        )
+        fit = EnsembleFit("network", "retrained classifier", network, [x], index)
+        train_ensembles([fit], cross_entropy, settings, self.progress)
         return network
 
     def _fit_logistic(
@@ -284,6 +325,11 @@ class RetrainedClassifier(ConformalPredictor):
         network = Ensemble(standardize, Stack(layer, members=1)).to(index.device)
         fit_logistic_members(network, x, index, folds)
         return network
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error: a classifier is trained on them."""
+        return True
 
     @property
     def uses_features(self) -> bool:

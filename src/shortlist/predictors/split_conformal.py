@@ -27,9 +27,10 @@ class SplitConformal(ConformalPredictor):
     randomized : bool, default=False
         Randomize APS, RAPS, SAPS and top-k, which makes sets shorter. The random number of a row
         depends on its scores and on `random_state` alone, so results do not depend on the batch.
-    temperature : "auto", None or float, default="auto"
-        Temperature of the probabilities. "auto" fits it, on rows that are not used for
-        calibration; None leaves scores unchanged.
+    temperature : "auto", "size", None or float, default="auto"
+        Temperature of the probabilities. "auto" takes the one with the largest likelihood, and
+        "size" the one with the shortest sets at `accuracy`, which shortens those of APS, RAPS and
+        SAPS; both on rows that are not used for calibration. None leaves scores unchanged.
     penalty, k_reg : "auto" or number, default="auto"
         Parameters of RAPS (both) and SAPS (penalty). "auto" is the default of the score: RAPS and
         SAPS take the values with the shortest sets at `accuracy`, on rows that are not used for

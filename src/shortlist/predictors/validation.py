@@ -50,8 +50,9 @@ class ScoreValidationMixin:
             Labels.
         classes : array-like or None
             Names of the score columns.
-        unknown : {"raise", "miss"}, default="raise"
-            What to do about labels of unknown classes: raise an error, or return the index -1.
+        unknown : {"raise", "some"}, default="raise"
+            What to do about labels of unknown classes: raise an error, or return the index -1 if
+            only some are unknown.
         """
         ranking = as_ranking(scores)
         if classes is not None:
@@ -90,9 +91,9 @@ class ScoreValidationMixin:
         return self._with_classes(ranking, self._classes)
 
     def _validate_labeled(
-        self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "raise"
+        self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "any"
     ) -> tuple[Ranking, Tensor]:
-        """Return the ranking and the label indices of labeled rows.
+        """Return the ranking and the label indices of rows to calibrate with or to measure on.
 
         Parameters
         ----------
@@ -100,8 +101,9 @@ class ScoreValidationMixin:
             Scores.
         y : array-like of shape (n_rows,)
             Labels.
-        unknown : {"raise", "miss"}, default="raise"
-            What to do about labels of unknown classes: raise an error, or return the index -1.
+        unknown : {"some", "any"}, default="any"
+            How many labels may be of unknown classes, which get the index -1; see
+            `Classes.encode`.
         """
         ranking = self._validate_scores(scores)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)

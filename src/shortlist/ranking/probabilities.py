@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from shortlist._utils.arrays import float64_row_sums
@@ -132,33 +130,46 @@ def proba_columns(scores: Tensor, score_type: ScoreType, scale: float = 1.0) -> 
     wide = scores.to(_compute_dtype(scores.dtype))
     if score_type == "proba" and scale == 1:
         return wide
-    if score_type != "logits":
-        return log_proba_columns(scores, score_type, scale).exp_()
+    if score_type == "log_proba" and scale == 1:
+        return log_proba_columns(scores, score_type).exp_()
     if not scores.is_cuda:
-        return torch.from_numpy(_softmax(wide.numpy(), scale))
+        return _softmax(wide, score_type, scale)
+    if score_type != "logits":
+        wide = _logarithms(wide, score_type, None, 1.0).clamp(min=MIN_LOG_PROBA)
     # Subtracting the maximum before scaling keeps the precision of large logits.
     p = wide if scale == 1 else (wide - wide.amax(dim=1, keepdim=True)).mul_(scale)
     return torch.softmax(p, dim=1).clamp_(min=math.exp(MIN_LOG_PROBA))
 
 
-def _softmax(logits: NDArray[Any], scale: float) -> NDArray[Any]:
-    """Return positive probabilities, computed by blocks of rows that stay in the cache."""
-    result = np.empty_like(logits)
+def _softmax(scores: Tensor, score_type: ScoreType, scale: float) -> Tensor:
+    """Return positive probabilities, computed by blocks of rows that stay in the cache.
+
+    NumPy computes logarithms, exponentials and sums faster than PyTorch, which is faster for the
+    other operations.
+    """
+    result = torch.empty_like(scores, memory_format=torch.contiguous_format)
 
     def compute(rows: slice) -> None:
-        p = result[rows]
+        p, logs = result[rows], scores[rows]
+        array = p.numpy()
         # Logits far below the maximum underflow to zero, whatever the caller's NumPy settings.
         with np.errstate(over="ignore", under="ignore"):
+            if score_type == "proba":
+                torch.clamp(logs, min=math.exp(MIN_LOG_PROBA), out=p)
+                np.log(array, out=array)
+                logs = p
+            elif score_type == "log_proba":
+                logs = torch.clamp(logs, min=MIN_LOG_PROBA, out=p)
             # Subtracting the maximum before scaling keeps the precision of large logits.
-            np.subtract(logits[rows], logits[rows].max(axis=1, keepdims=True), out=p)
+            torch.sub(logs, logs.amax(dim=1, keepdim=True), out=p)
             if scale != 1:
-                p *= scale
-            np.exp(p, out=p)
+                p.mul_(scale)
+            np.exp(array, out=array)
             # Sums in float64 are the same after rounding for every order of the columns.
-            p *= (1 / p.sum(axis=1, keepdims=True, dtype=np.float64)).astype(p.dtype)
-            np.maximum(p, math.exp(MIN_LOG_PROBA), out=p)
+            total = torch.from_numpy(array.sum(axis=1, keepdims=True, dtype=np.float64))
+            p.mul_(total.reciprocal_().to(p.dtype)).clamp_(min=math.exp(MIN_LOG_PROBA))
 
-    map_blocks(compute, *logits.shape)
+    map_blocks(compute, *scores.shape)
     return result
 
 

@@ -472,9 +472,10 @@ class Ranking(RankedRows):
         return p.to(torch.float32)
 
     def rank(self, y: ArrayLike) -> Array:
-        """Return the rank of labels, from 0; infinity if a label is not among the candidates.
+        """Return the rank of labels, from 0; infinity for labels that a row does not rank.
 
-        A set of size s contains the label if and only if its rank is below s.
+        A set of size s contains the label if and only if its rank is below s. Labels that are not
+        among the candidates, or of unknown classes, have an infinite rank.
 
         Parameters
         ----------
@@ -485,8 +486,9 @@ class Ranking(RankedRows):
         -------
         array of shape (n_rows,)
         """
-        index = self.classes.encode(y, rows=self.n_rows, device=self.device)
-        return to_array_type(self.rank_of(index), self.array_type)
+        index = self.classes.encode(y, rows=self.n_rows, device=self.device, unknown="any")
+        ranks = self.rank_of(index.clamp(min=0)).masked_fill(index < 0, torch.inf)
+        return to_array_type(ranks, self.array_type)
 
     def last_rank_of(self, index: Tensor) -> Tensor:
         """Return the last rank that labels can have, given the rounding of the scores.

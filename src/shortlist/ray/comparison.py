@@ -30,6 +30,8 @@ def compare(
     max_epochs: int | None = None,
     classes: ArrayLike | None = None,
     n_classes: int | None = None,
+    extra_features: ArrayLike | None = None,
+    extra_y: ArrayLike | None = None,
     on_bad_rows: str = "raise",
     workers: int | None = None,
     threads: int = 1,
@@ -65,6 +67,10 @@ def compare(
     n_classes : int, optional
         Number of classes, for candidates that are integers. By default one more than the largest
         label.
+    extra_features : array-like of shape (n_extra, n_features), optional
+        Features of labeled rows without honest scores. See :func:`shortlist.compare`.
+    extra_y : array-like of shape (n_extra,), optional
+        Labels of the same rows.
     on_bad_rows : {"raise", "skip"}, default="raise"
         What to do about rows that cannot be used. See :func:`shortlist.ray.predict_set`.
     workers : int, optional
@@ -99,6 +105,8 @@ def compare(
         stages=stages,
         max_epochs=max_epochs,
         classes=classes if table.is_dense else None,
+        extra_features=extra_features,
+        extra_y=extra_y,
         random_state=random_state,
     )
     order = list(plan.methods)

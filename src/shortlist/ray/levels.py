@@ -279,7 +279,7 @@ def validate_rows(
     matched = rows.match_columns(model.classes_, model.feature_names)
     assert matched.y is not None
     ranking, index = model._validate_labeled(
-        matched.ranking(model.classes_), matched.y, unknown="miss"
+        matched.ranking(model.classes_), matched.y, unknown="some"
     )
     x = None if matched.features is None else as_features(matched.features, rows=len(ranking))
     return ranking, index, x

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from sklearn.exceptions import NotFittedError
 
+from shortlist._utils.labels import count_unknown_labels
 from shortlist._utils.validation import check_count
+from shortlist._utils.warnings import warn
 from shortlist.datasets import Rows
 from shortlist.io.models import digest
 from shortlist.io.set_files import sets_table
@@ -276,7 +278,7 @@ class PredictTask:
         from pyarrow import parquet
 
         record = FileRecord.of(piece, self.fingerprint)
-        with self.folder.writing(piece.title) as file:
+        with self.folder.writing(piece.title) as file, count_unknown_labels() as unknown:
             writer: parquet.ParquetWriter | None = None
             for block in self.table.read(
                 piece, self.model.classes_, extra=self.keep, check_y=False
@@ -301,6 +303,8 @@ class PredictTask:
                 writer = parquet.ParquetWriter(file, pa.schema([("row", pa.int64())]))
             writer.add_key_value_metadata({METADATA_KEY: record.to_json()})
             writer.close()
+        if unknown.n_unknown:
+            warn(f"{piece.title}: {unknown.describe(record.n_rows)}")
         return record
 
 

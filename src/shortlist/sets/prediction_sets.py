@@ -272,17 +272,25 @@ class PredictionSets:
         Parameters
         ----------
         y : array-like of shape (n_rows,)
-            Labels.
+            Labels. No set contains a label that is not one of the classes.
 
         Returns
         -------
         bool array of shape (n_rows,)
         """
-        index = self._classes.encode(y, rows=len(self), device=self._flat.device)
+        return to_array_type(self._contained(self._encode(y)), self._array_type)
+
+    def _encode(self, y: ArrayLike) -> Tensor:
+        """Return the indices of labels; -1 for those of unknown classes, which no set contains."""
+        device = self._flat.device
+        return self._classes.encode(y, rows=len(self), device=device, unknown="any")
+
+    def _contained(self, index: Tensor) -> Tensor:
+        """Return whether each set contains the label index of its row."""
         rows = self._rows
         contained = torch.zeros(len(self), dtype=torch.bool, device=self._flat.device)
         contained[rows[self._flat == index[rows]]] = True
-        return to_array_type(contained, self._array_type)
+        return contained
 
     def accuracy(self, y: ArrayLike) -> float:
         """Return the fraction of sets that contain the label of their row.
@@ -319,9 +327,9 @@ class PredictionSets:
 
     def _class_counts(self, y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the number of rows of each class, and how many of their sets contain it."""
-        index = self._classes.encode(y, rows=len(self)).numpy()
-        contained = to_tensor(self.contains(y), "hits").cpu().numpy()
-        rows = np.bincount(index, minlength=self.n_classes)
+        encoded = self._encode(y)
+        contained, index = self._contained(encoded).cpu().numpy(), encoded.cpu().numpy()
+        rows = np.bincount(index[index >= 0], minlength=self.n_classes)
         return rows, np.bincount(index[contained], minlength=self.n_classes)
 
     def to_frame(self) -> pd.DataFrame:

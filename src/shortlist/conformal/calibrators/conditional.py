@@ -47,7 +47,9 @@ class ConditionalCalibrator(Calibrator):
             try:
                 return self.quantile(accuracy, delta, rows)
             except UnreachableError as error:
-                raise UnreachableError(f"by {self.per}, {which}: {error}") from None
+                raise UnreachableError(
+                    f"by {self.per}, {which}: {error}", error.max_accuracy
+                ) from None
 
         @cache
         def pooled_quantile(limit: float) -> float:

@@ -25,8 +25,9 @@ class LevelBlocks:
         Rows of the blocks, in order.
     compute : callable
         Function that returns the block of a slice. It must depend on these rows alone.
-    width : int
-        Number of scores of a row.
+    width : int or None
+        Number of scores of a row. None if the levels need more work than that, such as networks:
+        few rows are then computed in a thread too, where their operations are single-threaded.
     device : torch.device
         Device of the rows. Blocks on a CPU are computed in threads.
     """
@@ -35,7 +36,7 @@ class LevelBlocks:
         self,
         slices: list[slice],
         compute: Callable[[slice], Block],
-        width: int,
+        width: int | None,
         device: torch.device,
     ) -> None:
         self.slices, self.width, self.device = slices, width, device
@@ -76,7 +77,7 @@ class LevelBlocks:
         """
         if self.device.type != "cpu":
             return [work(block) for block in self]
-        size = self.n_rows * self.width
+        size = None if self.width is None else self.n_rows * self.width
         return map_in_threads(lambda rows: work(self._compute(rows)), self.slices, size=size)
 
     def label_levels(self, index: Tensor, *, lowest: bool = False) -> Tensor:

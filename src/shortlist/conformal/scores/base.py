@@ -46,6 +46,8 @@ class ConformityScore(BaseEstimator, ABC):
         despite rounding. Zero if levels are computed without rounding errors.
     levels_are_cost_weights : bool
         Whether a level is a `cost_weight`, so that a threshold can be chosen as one.
+    can_use_features : bool
+        Whether `fit` or `levels` may use features.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class ConformityScore(BaseEstimator, ABC):
     name: ClassVar[str] = ""
     rounding: float = 2.0**-16
     levels_are_cost_weights: ClassVar[bool] = False
+    can_use_features: ClassVar[bool] = True
 
     def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
         """Learn from rows that are not used for calibration. Does nothing by default.

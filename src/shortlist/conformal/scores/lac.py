@@ -26,6 +26,7 @@ class LAC(ConformityScore):
     """
 
     name = "lac"
+    can_use_features = False
 
     def levels(self, ranking: Ranking, features: Tensor | None = None) -> Tensor:
         """Return the probability of each label, in the order of the ranking.

@@ -68,6 +68,7 @@ class ProbabilityScore(ConformityScore):
     """
 
     rounding = 0.0
+    can_use_features = False
     needs_mass: ClassVar[bool] = False
     """Whether the formula uses `LabelTerms.mass`."""
     can_randomize: ClassVar[bool] = True

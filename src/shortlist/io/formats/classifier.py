@@ -8,13 +8,26 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from shortlist.io.estimators import dump_estimator, load_estimator
-from shortlist.io.fields import FLAG, LABELS, NONE, array, ensure, instance_of, integer
+from shortlist.io.fields import (
+    FLAG,
+    LABELS,
+    NONE,
+    TEXT,
+    array,
+    choice,
+    ensure,
+    instance_of,
+    integer,
+    sequence_of,
+)
+from shortlist.io.format import Format
 from shortlist.io.formats.models import ModelFormat, check_feature_names
 from shortlist.io.formats.parameters import CONVERSIONS, leave_out, saved_parameters
 from shortlist.io.model_folder import ESTIMATOR
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.classifier import ShortlistClassifier
+from shortlist.predictors.feature_encoder import KINDS, Column, FeatureEncoder
 
 INLINE = (LinearClassifier, type(None))
 """Types of classifiers that are in the document. All others are written with skops."""
@@ -48,7 +61,11 @@ class ClassifierFormat(ModelFormat):
 
     def describe(self, model: Any) -> dict[str, object]:
         """Return the classifier in words, and the type of the set predictor."""
-        return {"estimator": repr(model.estimator_), "method": type(model.method_).__name__}
+        return {
+            "estimator": repr(model.estimator_),
+            "method": type(model.method_).__name__,
+            "features": model.feature_summary_,
+        }
 
     def dump_files(self, model: Any) -> dict[str, bytes]:
         """Return the classifier in the skops format, unless it is in the document."""
@@ -64,6 +81,17 @@ class ClassifierFormat(ModelFormat):
         """Return the parameters of a model as they can be saved."""
         return saved_parameters(model, CLASSIFIER_CONVERSIONS)
 
+    def read(self, state: Mapping[str, object]) -> object:
+        """Make a model. Those that were written first have the means of columns of numbers."""
+        fitted = state.get("fitted")
+        if isinstance(fitted, Mapping) and "_means" in fitted:
+            rest = {name: value for name, value in fitted.items() if name != "_means"}
+            means = fitted["_means"]
+            array("f", 1).check("_means", means) if means is not None else None
+            encoder = None if means is None else FeatureEncoder(means, {})
+            state = {**state, "fitted": {**rest, "_encoder": encoder}}
+        return super().read(state)
+
     def write(self, value: Any) -> Mapping[str, object]:
         """Return the parameters of a model, and its attributes if it is fitted."""
         state = dict(super().write(value))
@@ -71,6 +99,21 @@ class ClassifierFormat(ModelFormat):
         if fitted is not None and type(value.estimator_) not in INLINE:
             state["fitted"] = {**fitted, "estimator_": None}
         return state
+
+
+def _check_column(column: Column) -> None:
+    distinct = len(set(column.values)) == len(column.values)
+    ensure(distinct, "Column has a value twice")
+    is_used = column.kind == "category"
+    ensure(is_used == bool(column.values), f"Column has values, but holds {column.kind!r}")
+
+
+def _check_encoder(encoder: FeatureEncoder) -> None:
+    known = all(
+        isinstance(i, int) and 0 <= i < encoder.n_columns and isinstance(column, Column)
+        for i, column in encoder.others.items()
+    )
+    ensure(known, "FeatureEncoder has columns that do not exist")
 
 
 def _check_classifier(model: ShortlistClassifier) -> None:
@@ -83,19 +126,35 @@ def _check_classifier(model: ShortlistClassifier) -> None:
         ensure(hasattr(estimator, "coef_"), "the classifier is not fitted")
         unknown = set(estimator.classes_.tolist()) - set(classes)
         ensure(not unknown, "the classifier has other classes")
-    n_columns, means = model.n_features_in_, model._means
-    if means is not None:
-        ensure(len(means) == n_columns, f"_means has {len(means)} values for {n_columns}")
+    n_columns, encoder = model.n_features_in_, model._encoder
+    if encoder is not None:
+        n = encoder.n_columns
+        ensure(n == n_columns, f"FeatureEncoder has {n} columns for {n_columns}")
     check_feature_names(model, n_columns)
 
 
+COLUMN_FORMAT = Format(
+    Column,
+    {
+        "name": TEXT,
+        "kind": choice(*KINDS),
+        "values": sequence_of(TEXT | NONE, container=tuple),
+        "n_distinct": integer(),
+    },
+    check=_check_column,
+)
+ENCODER_FORMAT = Format(
+    FeatureEncoder,
+    {"means": array("f", 1), "others": instance_of(dict)},
+    check=_check_encoder,
+)
 CLASSIFIER_FORMAT = ClassifierFormat(
     ShortlistClassifier,
     {
         "classes_": LABELS,
         "method_": instance_of(SetPredictor),
         "estimator_": instance_of(LinearClassifier) | NONE,
-        "_means": array("f", 1, finite=False) | NONE,
+        "_encoder": instance_of(FeatureEncoder) | NONE,
         "_open_classes": FLAG,
         "n_features_in_": integer(),
     },

@@ -9,7 +9,7 @@ import torch
 
 from shortlist._utils.labels import Classes
 from shortlist.conformal import Conformal, DenisHebiri
-from shortlist.families import Family, Threshold, TopK
+from shortlist.families import Deferral, Family, Threshold, TopK
 from shortlist.io.fields import (
     COUNT,
     FRACTION,
@@ -31,7 +31,8 @@ from shortlist.io.fields import (
 from shortlist.io.format import Format
 
 SCORE_TYPE = choice("logits", "proba", "log_proba")
-FAMILY = instance_of(TopK, Threshold, Conformal, DenisHebiri)
+SETS = instance_of(TopK, Threshold, Conformal, DenisHebiri)
+FAMILY = SETS | instance_of(Deferral)
 FITTED: Mapping[str, Field] = {
     "thresholds": sequence_of(LEVEL, 1),
     "score_type_": SCORE_TYPE,
@@ -43,22 +44,26 @@ MIN_CLASSES: Mapping[type, Callable[[Any], int]] = {
     Threshold: lambda family: 1,
     Conformal: lambda family: 1,
     DenisHebiri: lambda family: 1,
+    Deferral: lambda family: MIN_CLASSES[type(family.family)](family.family),
 }
 """Smallest number of classes that a family can be used with, by its type."""
 
 
-def check_family(family: Family, n_classes: int) -> None:
-    """Raise a `ModelFileError` if a family has sets larger than the number of classes.
+def check_family(family: Family, n_classes: int, *, sets_only: bool = True) -> None:
+    """Raise a `ModelFileError` if a model cannot choose from a family.
 
     Parameters
     ----------
     family : Family
         Family of a model.
     n_classes : int
-        Number of classes of the model.
+        Number of classes of the model, which no set may exceed.
+    sets_only : bool, default=True
+        Whether every member must be a set.
     """
     size = MIN_CLASSES[type(family)](family)
     name = type(family).__name__
+    ensure(not (sets_only and family.others), f"{name} has members without a set")
     ensure(
         size <= n_classes, f"{name} has sets of {size} labels, but there are {n_classes} classes"
     )
@@ -116,4 +121,9 @@ FAMILY_FORMATS = (
         },
     ),
     _conformal_format(DenisHebiri, {"mean_sizes": sequence_of(number(1), 1)}),
+    Format(
+        Deferral,
+        {"family": SETS, "others": sequence_of(TEXT, 1)},
+        pack=lambda family: {"family": family.family, "others": list(family.others)},
+    ),
 )

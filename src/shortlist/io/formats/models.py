@@ -13,6 +13,7 @@ from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.scores import ConformityScore
 from shortlist.io.fields import (
     COUNT,
+    FLAG,
     LABELS,
     NONE,
     SCALE,
@@ -48,11 +49,12 @@ from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking.score_types import ScoreType
 
 STATE: Mapping[str, Field] = {"parameters": instance_of(dict), "fitted": instance_of(dict) | NONE}
-NAMED_COLUMNS: Mapping[str, Field] = {
+OPTIONAL: Mapping[str, Field] = {
     "feature_names_in_": LABELS,
     "_score_columns": sequence_of(TEXT) | NONE,
+    "_costs_are_table": FLAG,
 }
-"""Attributes that a fitted model has only if X or the scores had named columns."""
+"""Attributes that a fitted model may lack: names of columns, and how a selector was fitted."""
 
 
 class ModelFormat(Format):
@@ -99,7 +101,7 @@ class ModelFormat(Format):
         parameters = self.parameters_of(value)
         if not self.is_fitted(value):
             return {"parameters": parameters, "fitted": None}
-        names = [*self.fields, *(name for name in NAMED_COLUMNS if hasattr(value, name))]
+        names = [*self.fields, *(name for name in OPTIONAL if hasattr(value, name))]
         return {"parameters": parameters, "fitted": {name: getattr(value, name) for name in names}}
 
     def read(self, state: Mapping[str, object]) -> object:
@@ -111,8 +113,8 @@ class ModelFormat(Format):
         model = self.cls(**parameters)
         if fitted is None:
             return model
-        fields = {**self.fields, **NAMED_COLUMNS}
-        check_fields(self.name, fitted, fields, optional=frozenset(NAMED_COLUMNS))
+        fields = {**self.fields, **OPTIONAL}
+        check_fields(self.name, fitted, fields, optional=frozenset(OPTIONAL))
         for name, value in fitted.items():
             setattr(model, name, value)
         if "_classes" in fitted:
@@ -163,7 +165,7 @@ def _check_fixed(model: FixedSelector) -> None:
 
 def _check_selector(model: CardinalitySelector | CardinalityPath) -> None:
     family, inputs, network, n = model.family_, model._inputs, model._network, model._classes.n
-    check_family(family, n)
+    check_family(family, n, sets_only=False)
     uses_features = inputs.inputs != "scores"
     same = uses_features == (inputs.n_features is not None)
     ensure(same, "SelectorInputs has features that it does not use, or lacks them")

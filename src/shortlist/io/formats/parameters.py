@@ -36,6 +36,7 @@ from shortlist.io.formats.networks import LOSSES, NETWORK
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.cardinality.inputs import INPUTS
+from shortlist.predictors.conformal import TEMPERATURES
 
 
 def _is_cost_table(cost: object) -> bool:
@@ -59,14 +60,14 @@ PARAMETERS: Mapping[str, Field] = {
     "calibration": FRACTION | NONE,
     "by": CALIBRATOR_NAME | NONE,
     "allow_empty": FLAG,
-    "on_unreachable": choice("raise", "all"),
+    "on_unreachable": choice("raise", "all") | NONE,
     "rescore": SWITCH,
     "learn_sizes": SWITCH,
     "score": TEXT | instance_of(ConformityScore),
     "calibrator": instance_of(Calibrator) | NONE,
     "score_type": SCORE_TYPE | choice("auto"),
     "randomized": FLAG,
-    "temperature": SCALE | choice("auto") | NONE,
+    "temperature": SCALE | choice(*TEMPERATURES) | NONE,
     "penalty": WEIGHT | choice("auto"),
     "k_reg": integer() | choice("auto"),
     "family": FAMILY | NONE,
@@ -147,13 +148,6 @@ def _save_network(model: BaseEstimator, network: object) -> object:
 
 
 def _save_learners(model: BaseEstimator, learners: object) -> object:
-    rescorer = getattr(getattr(model, "score_", model), "rescorer_", None)
-    opinions = [] if rescorer is None else rescorer.opinions
-    if not all(opinion.can_be_saved for opinion in opinions):
-        raise ValueError(
-            "the fitted learners of this model cannot be saved in a model file; pickle the model, "
-            "or fit it without learners"
-        )
     if not learners or isinstance(model, ConformityScore):
         return None  # For the score, a warning was issued for the model.
     return leave_out(model, "learners", learners, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shortlist.io.format import Format
 from shortlist.io.formats.calibrations import CALIBRATION_FORMATS
-from shortlist.io.formats.classifier import CLASSIFIER_FORMAT
+from shortlist.io.formats.classifier import CLASSIFIER_FORMAT, COLUMN_FORMAT, ENCODER_FORMAT
 from shortlist.io.formats.families import FAMILY_FORMATS
 from shortlist.io.formats.models import INPUTS_FORMAT, PREDICTOR_FORMATS, ModelFormat
 from shortlist.io.formats.networks import LOSS_FORMATS, NETWORK_FORMATS
@@ -25,6 +25,8 @@ FORMATS: Mapping[str, Format] = {
         *CALIBRATION_FORMATS,
         *SCORE_FORMATS,
         INPUTS_FORMAT,
+        COLUMN_FORMAT,
+        ENCODER_FORMAT,
         *NETWORK_FORMATS,
         *LOSS_FORMATS,
         *SHORTLISTER_FORMATS,

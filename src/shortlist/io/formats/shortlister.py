@@ -15,6 +15,7 @@ from shortlist.io.fields import (
     NONE,
     SCALE,
     SEED,
+    array,
     ensure,
     instance_of,
     integer,
@@ -24,10 +25,12 @@ from shortlist.io.fields import (
 )
 from shortlist.io.format import Format
 from shortlist.io.formats.calibrations import is_index
+from shortlist.io.learners import dump_learners, load_learners
 from shortlist.learning.networks import Ensemble, Residual, Standardize
 from shortlist.learning.training import History
 from shortlist.predictors.shortlister.opinions import (
     GivenScores,
+    LearnerOpinion,
     Neighbors,
     NetworkOpinion,
     Opinion,
@@ -134,11 +137,22 @@ def _check_network_in(opinion: NetworkOpinion, rescorer: Rescorer) -> None:
     ensure(same, f"Rescorer has {n_outputs} outputs for {n_classes} classes")
 
 
+def _check_learner_in(opinion: LearnerOpinion, rescorer: Rescorer) -> None:
+    same = opinion.n_classes == rescorer.n_classes
+    ensure(same, "Rescorer has learners of other classes")
+    ensure(len(opinion.estimators) >= _n_folds(rescorer), "Rescorer has fewer learners than folds")
+    n_features = len(rescorer.standardize.mean)
+    for learner in opinion.estimators:
+        same = getattr(learner, "n_features_in_", n_features) == n_features
+        ensure(same, "Rescorer has learners with other features")
+
+
 OPINION_CHECKS: Mapping[type[Opinion], Callable[[Any, Rescorer], None]] = {
     GivenScores: lambda opinion, rescorer: None,
     ScaledScores: _check_scaled_in,
     Neighbors: _check_neighbors_in,
     NetworkOpinion: _check_network_in,
+    LearnerOpinion: _check_learner_in,
 }
 """Functions that raise if an opinion does not agree with its rescorer, by its type."""
 
@@ -178,7 +192,17 @@ SHORTLISTER_FORMATS = (
         make=_make_neighbors,
         check=_check_neighbors,
     ),
-    Format(Pool, {"exponents": sequence_of(number(0, 1e6), 1)}),
+    Format(
+        LearnerOpinion,
+        {"archive": array("u", 1), "n_classes": COUNT},
+        pack=dump_learners,
+        make=load_learners,
+    ),
+    Format(
+        Pool,
+        {"exponents": sequence_of(number(0, 1e6), 1), "bias": number(-1e6, 1e6)},
+        optional=frozenset({"bias"}),
+    ),
     Format(
         Rescorer,
         {

@@ -17,7 +17,7 @@ from shortlist._utils.ordering import top_label
 from shortlist._utils.out_of_core import Matrix, to_device
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_count, check_non_negative
-from shortlist.costs import Cost, cost_matrix, cost_table, largest_costs
+from shortlist.costs import Cost
 from shortlist.families import Family, TopK
 from shortlist.frontier import Frontier
 from shortlist.guarantee import Guarantee
@@ -32,9 +32,15 @@ from shortlist.learning.settings import (
 from shortlist.learning.training import History, train
 from shortlist.losses import from_name
 from shortlist.predictors.base import AcceptedRows, SetPredictor
+from shortlist.predictors.cardinality.decisions import Decisions
 from shortlist.predictors.cardinality.inputs import SelectorInputs
+from shortlist.predictors.cardinality.member_costs import (
+    GivenCosts,
+    MemberCosts,
+    is_table,
+    member_costs,
+)
 from shortlist.predictors.family_choices import as_family, check_depth, frontier_of_choices
-from shortlist.predictors.row_tables import costs_and_hits
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking
 
@@ -82,6 +88,18 @@ class CardinalityBase(SelectorParameters, SetPredictor):
     _inputs: SelectorInputs
     _weights: list[float]
     _network: nn.Module | None
+    _costs_are_table: bool = False
+    """Whether `fit` was given a table of the costs of all members."""
+
+    @property
+    def can_use_features(self) -> bool:
+        """Whether a fit can learn from features."""
+        return self.inputs != "scores"
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a fit without features is an error."""
+        return self.inputs != "scores"
 
     @property
     def sets_are_prefixes(self) -> bool:
@@ -100,6 +118,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         features: ArrayLike | None,
         classes: ArrayLike | None,
         cost_weights: Sequence[object],
+        costs: GivenCosts | None,
         *,
         stacked: bool,
     ) -> None:
@@ -109,26 +128,22 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         settings = training_settings(self, loss)
         dtype = _dtype(self.dtype)
         ranking, index, score_type = self._validate_fit(scores, y, classes)
-        family = as_family(self.family, TopK.doubling(ranking.depth))
+        family = as_family(self.family, TopK.doubling(ranking.depth), sets_only=False)
         family.check(ranking)
         family = current_group().broadcast(family.fit(ranking, index, score_type))
-        table = cost_table(self.cost, family.possible_sizes(ranking)).to(ranking.device)
         inputs = SelectorInputs(self.inputs, score_type, self.score_depth)
         x = inputs.fit(ranking, features)
         x = to_device(x, resolve_device(self.device, x))
+        of_members = member_costs(family, ranking, index, self.cost, costs, dtype, x.device)
         network: nn.Module | None = None
         history: History | list[History] | None = None
         # A network is not needed if there is only one set, or if the largest set costs nothing.
-        if len(family) > 1 and (any(weights) or not family.nested):
-            costs, hits = costs_and_hits(family, ranking, index, table, dtype)
-            n_labels = None if ranking.open_classes else ranking.n_classes
-            largest = largest_costs(table, n_labels)
-            problem = _Problem(
-                x, hits.to(x.device), costs.to(x.device), largest, weights, loss, settings
-            )
+        if len(family) > 1 and (any(weights) or not family.nested or is_table(costs)):
+            problem = _Problem(x, of_members, len(family), dtype, weights, loss, settings)
             network, history = self._train(problem, stacked=stacked)
         self.family_, self._inputs, self._weights = family, inputs, weights
         self._network, self.history_ = network, history
+        self._costs_are_table = is_table(costs)
         self._training_rows = TrainingRows(ranking) if network is not None else None
         self._finalize_fit(ranking, score_type)
 
@@ -143,7 +158,7 @@ class CardinalityBase(SelectorParameters, SetPredictor):
             standardize, body = prototype
             assert isinstance(body, nn.Sequential)
             stack = nn.Sequential(standardize, Stack(body, len(weights)))
-            weight_vector = problem.costs.new_tensor(weights)
+            weight_vector = torch.tensor(weights, dtype=problem.dtype, device=problem.x.device)
             return stack, self._train_network(stack, problem, weight_vector, names, self.checkpoint)
         if not stacked:
             history = self._train_network(prototype, problem, weights[0], names[0], self.checkpoint)
@@ -167,30 +182,29 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         checkpoint: str | os.PathLike[str] | None,
     ) -> History:
         """Train a network for one cost weight, or a stack of networks for one each."""
-        weight_tensor = problem.costs.new_tensor(weight) if isinstance(weight, float) else weight
+        weight_tensor = torch.as_tensor(weight, dtype=problem.dtype, device=problem.x.device)
 
-        def objective(outputs: Tensor, hits: Tensor, costs: Tensor) -> Tensor:
-            matrix = cost_matrix(hits, costs, weight_tensor, *problem.largest_costs)
-            return _mean_loss(problem.loss, outputs, matrix)
+        def objective(outputs: Tensor, *targets: Tensor) -> Tensor:
+            return _mean_loss(problem.loss, outputs, problem.costs.matrix(weight_tensor, *targets))
 
         return train(
             network,
             problem.x,
-            (problem.hits, problem.costs),
+            problem.costs.targets,
             objective,
             problem.settings,
             members=None if isinstance(name, str) else name,
             use_cuda_graph=self.network is None and isinstance(self.loss, str),
             checkpoint=checkpoint,
             # Weights are written as a list because the repr of a tensor is rounded.
-            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.largest_costs}",
+            identity=f"{problem.loss} {torch.as_tensor(weight).tolist()} {problem.costs.scale}",
             progress=self.progress,
             name=name if isinstance(name, str) else f"{len(name)} selectors",
         )
 
     def _build(self, problem: _Problem) -> nn.Sequential:
         """Return an untrained network, after standardization of its inputs."""
-        x, n_outputs, dtype = problem.x, problem.costs.shape[1], problem.costs.dtype
+        x, n_outputs, dtype = problem.x, problem.n_outputs, problem.dtype
         if self.network is None:
             width = check_count(self.width, "width")
             body: nn.Module = zero_last_layer(perceptron(x.shape[1], n_outputs, width))
@@ -222,8 +236,22 @@ class CardinalityBase(SelectorParameters, SetPredictor):
             self._inputs(ranking, features)  # Raises if features are missing or do not match.
             return last
         chosen = top_label(self._scores(ranking, features)).view(shape)
-        free = torch.tensor(self._weights, device=ranking.device) == 0
-        return torch.where(free[:, None] & self.family_.nested, last, chosen)
+        free = torch.tensor(self._free(), device=ranking.device)
+        return torch.where(free[:, None], last, chosen)
+
+    def _free(self) -> list[bool]:
+        """Return for which cost weights the largest set is the best one, as it costs nothing."""
+        can_be_free = self.family_.nested and not self._costs_are_table
+        return [can_be_free and weight == 0 for weight in self._weights]
+
+    def _decide(
+        self, ranking: Ranking, features: ArrayLike | None, member: int, guarantee: Guarantee
+    ) -> Decisions:
+        """Return the decisions of the selector of one cost weight."""
+        choice = self._choices(ranking, features)[member]
+        return Decisions(
+            self.family_, choice, self.family_.select(ranking, choice, guarantee=guarantee)
+        )
 
     def accepted_rows(self) -> AcceptedRows:
         """Return which rows the model accepts: all that have enough candidates."""
@@ -238,8 +266,9 @@ class CardinalityBase(SelectorParameters, SetPredictor):
         if network is None:
             last = len(family) - 1
             return graph.member_sets(family, last, self.score_type_, guarantee, metadata)
-        free = [weight == 0 and family.nested for weight in self._weights]
-        return graph.network_sets(family, network, self._inputs, free, member, guarantee, metadata)
+        return graph.network_sets(
+            family, network, self._inputs, self._free(), member, guarantee, metadata
+        )
 
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
@@ -273,12 +302,12 @@ class CardinalityBase(SelectorParameters, SetPredictor):
 
 @dataclass(frozen=True)
 class _Problem:
-    """The training data of all selectors: inputs, and the hits and costs of every set."""
+    """The training data of all selectors: inputs, and the costs of every member."""
 
     x: Matrix
-    hits: Tensor
-    costs: Tensor
-    largest_costs: tuple[float, float]
+    costs: MemberCosts
+    n_outputs: int
+    dtype: torch.dtype
     weights: list[float]
     loss: nn.Module
     settings: TrainingSettings

@@ -14,6 +14,7 @@ from shortlist.families import Family, TopK
 from shortlist.guarantee import Guarantee
 from shortlist.learning.networks import perceptron, zero_last_layer
 from shortlist.losses import from_name
+from shortlist.predictors.family_choices import as_family
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
@@ -87,7 +88,7 @@ class Selector(nn.Module):
         super().__init__()
         check_count(n_features, "n_features")
         self.classes = Classes(check_count(n_classes, "n_classes", minimum=2))
-        self.family = TopK.doubling(n_classes) if family is None else family
+        self.family = as_family(family, TopK.doubling(n_classes))
         self.cost_weight = check_non_negative(cost_weight, "cost_weight")
         self.criterion = from_name(loss, q=q, rho=rho, cost_sensitive=True, validate=False)
         example = self._validate_scores(torch.zeros(1, n_classes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from shortlist._utils.blocks import row_blocks
+from shortlist._utils.threads import map_in_threads
 from shortlist.learning.process_group import current_group
 
 MAX_VALUES = 1 << 22
@@ -35,10 +36,12 @@ class Pool:
     ----------
     exponents : sequence of float
         Exponent of each table of log-probabilities, not negative.
+    bias : float, default=0.0
+        Logarithm of a factor of the last column, for candidates: all labels that are not listed.
     """
 
-    def __init__(self, exponents: Sequence[float]) -> None:
-        self.exponents = list(exponents)
+    def __init__(self, exponents: Sequence[float], bias: float = 0.0) -> None:
+        self.exponents, self.bias = list(exponents), bias
 
     @property
     def amplification(self) -> float:
@@ -62,6 +65,8 @@ class Pool:
         pooled = tables[0] * self.exponents[0]
         for table, exponent in zip(tables[1:], self.exponents[1:], strict=True):
             pooled.add_(table, alpha=exponent)
+        if self.bias:
+            pooled[:, -1] += self.bias
         if padding is not None:
             pooled.masked_fill_(padding, torch.finfo(pooled.dtype).min)
         return torch.log_softmax(pooled, dim=1)
@@ -81,11 +86,28 @@ class PoolFit:
         Columns beyond the end of a row's candidates.
     target : Tensor of shape (n_rows,)
         Column of the true label of each row.
+    others_last : bool, default=False
+        Whether the last column stands for all labels that are not listed. Powers of probabilities
+        leave it a wrong mass, since it is a sum of many, so that the pool gets a bias for it.
     """
 
-    def __init__(self, tables: Sequence[Tensor], padding: Tensor | None, target: Tensor) -> None:
+    def __init__(
+        self,
+        tables: Sequence[Tensor],
+        padding: Tensor | None,
+        target: Tensor,
+        *,
+        others_last: bool = False,
+    ) -> None:
         stride = math.ceil(current_group().sum(tables[0].numel()) / MAX_VALUES)
         self.tables = [table[::stride] for table in tables]
+        self.bias_tables: list[int] = []
+        if others_last:
+            # The bias is the exponent of the first of these tables, minus that of the second.
+            last = torch.zeros_like(self.tables[0][:1])
+            last[:, -1] = 1
+            self.bias_tables = [len(tables), len(tables) + 1]
+            self.tables += [part.expand_as(self.tables[0]) for part in (last, -last)]
         self.padding = None if padding is None else padding[::stride]
         self.target = target[::stride]
         self.n_rows = current_group().sum(len(self.target))
@@ -134,8 +156,9 @@ class PoolFit:
         """Return the mean loss of the rows, its gradient and its Hessian."""
         n = len(active)
         pool = Pool(exponents.tolist())
-        total = torch.zeros(1 + n + n * n, dtype=torch.float64, device=self.target.device)
-        for tables, padding, target in self._blocks(active):
+
+        def sums(rows: slice) -> Tensor:
+            tables, padding, target = self._block(active, rows)
             log_p = pool(list(tables), padding)
             p = log_p.exp()
             mean = (tables * p).sum(dim=2, keepdim=True)
@@ -145,7 +168,14 @@ class PoolFit:
             second = (centered * p).flatten(1) @ centered.flatten(1).T
             value = -log_p.gather(1, target[:, None]).sum()
             parts = [value[None], (mean - own).sum(dim=(1, 2)), second.flatten()]
-            total += torch.cat(parts).to(torch.float64)
+            return torch.cat(parts).to(torch.float64)
+
+        size, device = n * self.tables[0].numel(), self.target.device
+        blocks = list(row_blocks(len(self.target), size // max(1, len(self.target)), device))
+        results = map_in_threads(sums, blocks, size=0 if device.type == "cuda" else size)
+        total = torch.zeros(1 + n + n * n, dtype=torch.float64, device=device)
+        for result in results:
+            total += result
         total = current_group().sum(total).cpu() / self.n_rows
         loss, gradient = float(total[0]), total[1 : 1 + n].numpy()
         hessian = total[1 + n :].view(n, n).numpy()
@@ -157,16 +187,14 @@ class PoolFit:
         hessian = (vectors * (values.clip(min=0) + self.penalty)) @ vectors.T
         return loss + self._penalty(exponents), gradient + self.penalty * away, hessian
 
-    def _blocks(self, active: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-        """Iterate over blocks of the stacked tables, the padding and the labels."""
-        width = len(active) * self.tables[0].shape[1]
-        for rows in row_blocks(len(self.target), width, self.target.device):
-            tables = torch.stack([self.tables[i][rows] for i in active])
-            tables.clamp_(min=MIN_LOG_PROBA)
-            padding = None if self.padding is None else self.padding[rows]
-            if padding is not None:  # Their probability is zero, so that any finite value will do.
-                tables.masked_fill_(padding, 0.0)
-            yield tables, padding, self.target[rows]
+    def _block(self, active: Sequence[int], rows: slice) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return the stacked tables, the padding and the labels of some rows."""
+        tables = torch.stack([self.tables[i][rows] for i in active])
+        tables.clamp_(min=MIN_LOG_PROBA)
+        padding = None if self.padding is None else self.padding[rows]
+        if padding is not None:  # Their probability is zero, so that any finite value will do.
+            tables.masked_fill_(padding, 0.0)
+        return tables, padding, self.target[rows]
 
     def select(self, groups: Sequence[Sequence[int]]) -> tuple[list[int], Pool]:
         """Fit the pool, and drop the opinions that do not help.
@@ -192,13 +220,15 @@ class PoolFit:
             return [0], Pool([1.0] + [0.0] * (len(groups[0]) - 1))
         while True:
             active = [table for opinion in kept for table in groups[opinion]]
-            exponents, hessian = self.exponents(active)
+            exponents, hessian = self.exponents([*active, *self.bias_tables])
             sizes = [len(groups[opinion]) for opinion in kept]
             gains = self._gains(exponents, hessian, sizes)
             # Of opinions that help equally little, the last is dropped.
             least = len(kept) - 1 - int(np.argmin(gains[::-1]))
             if len(kept) == 1 or gains[least] >= MIN_GAIN:
-                return kept, Pool(exponents.tolist())
+                bias = exponents[len(active) :]
+                difference = float(bias[0] - bias[1]) if len(bias) else 0.0
+                return kept, Pool(exponents[: len(active)].tolist(), difference)
             del kept[least]
 
     def _gains(

@@ -22,10 +22,12 @@ from shortlist._utils.out_of_core import (
     to_device,
 )
 from shortlist._utils.progress import Show
+from shortlist._utils.threads import map_in_threads
 from shortlist.conformal.envelope import bucket_masses
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.networks import Residual, Stack, Standardize, perceptron, zero_last_layer
 from shortlist.learning.settings import TrainingSettings, build_with_seed
-from shortlist.learning.training import History, train
+from shortlist.learning.training import History
 from shortlist.predictors.shortlister.folds import combine, cross_entropy, draw_folds
 from shortlist.ranking.probabilities import MIN_LOG_PROBA
 
@@ -224,18 +226,15 @@ class RankModel:
         log_proba_scale = standardize.scale[-2 * depth :]
         log_proba_scale[log_proba_scale < MIN_DEVIATION] = 1.0
         network = Residual(standardize, build_with_seed(build, settings.seed)).to(device)
-        history = train(
+        fit = EnsembleFit(
+            "rank network",
+            "rank of the true label",
             network,
             [x, prior],
-            [buckets.of_rank(rank).to(device)],
-            cross_entropy,
-            settings,
-            members=[f"rank network {j}" for j in range(members)],
-            folds=folds,
-            use_cuda_graph=True,
-            progress=progress,
-            name="rank of the true label",
+            buckets.of_rank(rank).to(device),
+            folds,
         )
+        (history,) = train_ensembles([fit], cross_entropy, settings, progress)
         model = cls(network, buckets, depth, history)
         if isinstance(x, Tensor) and not isinstance(log_p, LazyMatrix):
             return model, model._masses(x, prior, folds)
@@ -272,11 +271,15 @@ class RankModel:
     @torch.no_grad()
     def _masses(self, x: Matrix, prior: Matrix, folds: Tensor | None) -> Tensor:
         """Return bucket probabilities, out of fold if the folds of the rows are given."""
-        blocks = []
-        for rows in row_blocks(len(x), self.network.stack.widest, x.device):
+
+        def masses(rows: slice) -> Tensor:
             log_mass = torch.log_softmax(self.network(x[rows], prior[rows]).to(torch.float64), -1)
-            blocks.append(combine(log_mass, None if folds is None else folds[rows]).exp())
-        return torch.cat(blocks)
+            return combine(log_mass, None if folds is None else folds[rows]).exp()
+
+        width = self.network.stack.widest
+        blocks = list(row_blocks(len(x), width, x.device))
+        size = 0 if x.device.type == "cuda" else len(x) * width
+        return torch.cat(map_in_threads(masses, blocks, size=size))
 
 
 def _input_tables(

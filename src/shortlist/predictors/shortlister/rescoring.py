@@ -38,7 +38,7 @@ from shortlist.predictors.shortlister.opinions import (
     Opinion,
     ScaledScores,
     fit_logistic,
-    fit_network,
+    fit_networks,
     padding_mask,
     prior_columns,
 )
@@ -196,7 +196,8 @@ class Rescorer:
             sample = torch.arange(0, len(rows.index), stride, device=rows.index.device)
         tables, padding = _out_of_fold_tables(opinions, rows, sample)
         target = rows.target if sample is None else rows.target[sample]
-        kept, pool = PoolFit(tables, padding, target).select(groups)
+        fit = PoolFit(tables, padding, target, others_last=not ranking.is_dense)
+        kept, pool = fit.select(groups)
         model = cls(
             [opinions[i] for i in kept],
             pool,
@@ -314,10 +315,10 @@ def _fit_opinions(rows: FoldedRows, recipe: Recipe) -> tuple[list[Opinion], dict
         opinions.append(fit_logistic(rows, extra=extra))
         opinions.append(Neighbors(rows.standardize, rows.n_classes, rows.settings.seed, extra))
         opinions += [LearnerOpinion.fit(rows, one, extra=extra) for one in recipe.learners]
-        for architecture in recipe.architectures:
-            if extra and architecture.residual:
-                continue  # Extra rows have no scores.
-            opinion, losses = fit_network(rows, architecture, extra=extra)
+        # Extra rows have no scores.
+        architectures = [one for one in recipe.architectures if not (extra and one.residual)]
+        fits = fit_networks(rows, architectures, extra=extra)
+        for architecture, (opinion, losses) in zip(architectures, fits, strict=True):
             history[architecture.name + (", extra rows" if extra else "")] = losses
             opinions.append(opinion)
     return opinions, history

@@ -13,6 +13,7 @@ from shortlist._utils.arrays import as_features
 from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist._utils.out_of_core import Matrix, as_lazy, is_large_matrix
 from shortlist._utils.progress import Show
+from shortlist._utils.threads import single_threaded
 from shortlist._utils.validation import check_choice, check_count
 from shortlist._utils.warnings import warn
 from shortlist.conformal.envelope import cost_steps, slopes
@@ -64,6 +65,8 @@ EFFORTS: dict[str, list[tuple[str, int, int, float, float, bool]]] = {
 }
 """Networks of stage 1 for each effort: name, width (a factor), hidden layers, dropout of units and
 of inputs, and whether the outputs are added to the given scores."""
+MANY_ROWS = 40_000
+"""With more rows than this, the network without the given scores is twice as wide by default."""
 
 
 class ShortlisterScore(ConformityScore):
@@ -181,11 +184,24 @@ class ShortlisterScore(ConformityScore):
         -------
         self
         """
+        # Large work is divided among threads that take whole members or blocks of rows. The other
+        # operations are too small to be worth a barrier each.
+        with single_threaded():
+            self._fit_stages(ranking, y, features, extra)
+        return self
+
+    def _fit_stages(
+        self,
+        ranking: Ranking,
+        y: Tensor,
+        features: Matrix | None,
+        extra: tuple[Matrix, Tensor] | None,
+    ) -> None:
         cost_table(self.cost, range(1, ranking.depth + 1))
         outside = _unlisted_share(ranking, y)
         marked = leave_mass(ranking, outside) if outside else ranking
         stages = self._prepare_stages(marked, y, features, extra)
-        rescorer, ranked = stages.fit_rescorer(y, self._recipe())
+        rescorer, ranked = stages.fit_rescorer(y, self._recipe(current_group().sum(len(ranking))))
         buckets = Buckets(
             size_grid(ranking.depth),
             outside=not ranking.is_dense or ranking.depth < ranking.n_classes,
@@ -196,14 +212,15 @@ class ShortlisterScore(ConformityScore):
         self.outside_ = outside if rescorer or model else 0.0
         self.n_features_ = None if features is None else features.shape[1]
         self.wide_features_ = features is not None and self._needs_float64(features)
-        return self
 
-    def _recipe(self) -> Recipe:
-        """Return which opinions of stage 1 are fitted."""
-        architectures = [
-            Architecture(f"{name} network", factor * self.width, hidden, dropout, inputs, residual)
-            for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]
-        ]
+    def _recipe(self, n_rows: int) -> Recipe:
+        """Return which opinions of stage 1 are fitted to this many rows."""
+        architectures = []
+        for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]:
+            doubled = self.effort == "standard" and not residual and n_rows > MANY_ROWS
+            width = (2 if doubled else 1) * factor * self.width
+            network = Architecture(f"{name} network", width, hidden, dropout, inputs, residual)
+            architectures.append(network)
         return Recipe(architectures, list(self.learners or ()))
 
     def _prepare_stages(
@@ -233,7 +250,7 @@ class ShortlisterScore(ConformityScore):
         if device.type == "cpu" and current_group().max(int(is_large)):
             # The features that belong to large scores are not copied either.
             features = None if features is None else as_lazy(features)
-            widest = self.folds * max(ranking.n_classes, self.width)
+            widest = self.folds * max(ranking.n_classes, 2 * self.width)
             max_batch_size = max(BATCH_SIZE, min(max_batch_size, MAX_BATCH_VALUES // widest))
         return StageFit(
             ranking=ranking,

@@ -15,7 +15,7 @@ from shortlist.predictors.shortlister.opinions.networks import (
     Architecture,
     NetworkOpinion,
     fit_logistic,
-    fit_network,
+    fit_networks,
 )
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "VectorScaling",
     "align_columns",
     "fit_logistic",
-    "fit_network",
+    "fit_networks",
     "padding_mask",
     "prior_columns",
 ]

@@ -170,9 +170,6 @@ class Opinion(ABC):
     needs_extra = False
     """Whether `without_fold` needs the extra rows of the fit."""
 
-    can_be_saved = True
-    """Whether a model file can hold it."""
-
     @property
     def n_columns(self) -> int | None:
         """Number of columns that the given scores must have. None: any."""

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from shortlist._utils.out_of_core import Matrix, materialize
+from shortlist._utils.threads import multi_threaded
 from shortlist.learning.process_group import current_group
 from shortlist.predictors.shortlister.opinions.base import (
     MIN_SHARE,
@@ -31,8 +32,6 @@ class LearnerOpinion(Opinion):
     n_classes : int
         Number of classes.
     """
-
-    can_be_saved = False
 
     def __init__(self, estimators: Sequence[Any], n_classes: int) -> None:
         self.estimators, self.n_classes = list(estimators), n_classes
@@ -61,7 +60,8 @@ class LearnerOpinion(Opinion):
         fitted = []
         for fold in range(rows.n_folds):
             x, index = rows.without_fold(fold, extra=extra)
-            fitted.append(clone(estimator).fit(_as_array(x), index.cpu().numpy()))
+            with multi_threaded():
+                fitted.append(clone(estimator).fit(_as_array(x), index.cpu().numpy()))
             if not hasattr(fitted[-1], "classes_"):
                 raise ValueError(
                     f"{estimator!r} has no classes_ after fit; give scikit-learn classifiers as "
@@ -88,7 +88,8 @@ def _as_array(features: Matrix) -> np.ndarray[Any, Any]:
 
 def _probabilities(estimator: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the probabilities of a classifier, and raise if they cannot be used."""
-    p = np.asarray(estimator.predict_proba(x), dtype=np.float64)
+    with multi_threaded():
+        p = np.asarray(estimator.predict_proba(x), dtype=np.float64)
     shape = (len(x), len(estimator.classes_))
     if p.shape != shape:
         raise ValueError(

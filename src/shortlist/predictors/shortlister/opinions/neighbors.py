@@ -13,8 +13,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from shortlist._utils.blocks import row_blocks
+from shortlist._utils.blocks import BLOCK_ELEMENTS, row_blocks
 from shortlist._utils.out_of_core import Matrix, is_large_matrix
+from shortlist._utils.threads import map_blocks, map_in_threads
+from shortlist.learning.gram import gram_matrix
 from shortlist.learning.networks import Standardize
 from shortlist.learning.process_group import current_group
 from shortlist.predictors.shortlister.opinions.base import (
@@ -122,7 +124,7 @@ class Neighbors(Opinion):
     def _read_directions(self, features: Matrix, rows: Tensor) -> Tensor:
         """Return the directions of some rows."""
         if not is_large_matrix(features):
-            return self._directions(self.standardize(features[rows]))
+            return self._directions_in_threads(self.standardize(features[rows]))
         # Rows of a large matrix are read in the order of the file, and a block at a time.
         rising, place = torch.sort(rows)
         directions = torch.empty((len(rows), features.shape[1]), dtype=self.standardize.dtype)
@@ -143,10 +145,10 @@ class Neighbors(Opinion):
         -------
         tuple of two Tensor of shape (n_rows, n_classes)
         """
-        blocks: list[tuple[Tensor, Tensor]] = []
         counts = torch.bincount(self.index, minlength=self.n_classes)
         one = self.directions.new_ones(())
-        for rows in row_blocks(len(features), len(self.index), features.device):
+
+        def shares(rows: slice) -> tuple[Tensor, Tensor]:
             new = self._directions(self.standardize(features[rows])).T
             # The exponent is SHARPNESS * (cosine - 1). It lies between -60 and 0, so that no
             # weight overflows or vanishes. Squares are taken relative to the largest weight.
@@ -155,14 +157,31 @@ class Neighbors(Opinion):
             ).exp_()
             first = self._shares(weights, counts)
             weights /= weights.amax(dim=0)
-            blocks.append((first, self._shares(weights.square_(), counts)))
-        first, second = (torch.cat(part) for part in zip(*blocks, strict=True))
+            return first, self._shares(weights.square_(), counts)
+
+        blocks = list(row_blocks(len(features), len(self.index), features.device))
+        if features.is_cuda:
+            results = [shares(rows) for rows in blocks]
+        else:
+            results = map_in_threads(shares, blocks, size=len(features) * len(self.index))
+        first, second = (torch.cat(part) for part in zip(*results, strict=True))
         return first, second
 
     def _shares(self, weights: Tensor, counts: Tensor) -> Tensor:
         """Return the log share of each class in the weights of neighbors, (n_rows, n_classes)."""
         sums = _sum_by_class(weights, self.index, counts)
         return (sums / sums.sum(dim=0)).T.clamp(min=MIN_SHARE).log()
+
+    def _directions_in_threads(self, x: Tensor) -> Tensor:
+        """Return the directions of many standardized rows."""
+        if x.is_cuda:
+            return self._directions(x)
+        n_rows, width = x.shape
+        return torch.cat(
+            map_blocks(
+                lambda rows: self._directions(x[rows]), n_rows, width, elements=BLOCK_ELEMENTS
+            )
+        )
 
     def _directions(self, x: Tensor) -> Tensor:
         """Return unit vectors of standardized rows, in the metric of the covariance."""
@@ -182,7 +201,7 @@ def _covariance_root(blocks: Blocks, n_classes: int) -> Tensor:
     means = sums / counts.clamp(min=1)[:, None]
     for x, index in blocks():
         centered = means[index].neg_().add_(x)
-        products = products + centered.T @ centered
+        products = products + gram_matrix(centered)
     covariance = current_group().sum(products) / int(counts.sum())
     mean_variance = covariance.diagonal().mean().clamp(min=1e-6)
     covariance *= 1 - SHRINKAGE

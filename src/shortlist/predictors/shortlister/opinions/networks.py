@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from shortlist.learning.ensembles import EnsembleFit, train_ensembles
 from shortlist.learning.logistic import fit_logistic_members
 from shortlist.learning.networks import Ensemble, Residual, Stack, perceptron, zero_last_layer
 from shortlist.learning.settings import build_with_seed
-from shortlist.learning.training import History, train
+from shortlist.learning.training import History
 from shortlist.predictors.shortlister.folds import combine, cross_entropy
 from shortlist.predictors.shortlister.opinions.base import (
     Block,
@@ -77,26 +79,35 @@ class NetworkOpinion(Opinion):
         return [align_columns(_mean_log_proba(network(block.features)), block.columns)]
 
 
-def fit_network(
-    rows: FoldedRows, architecture: Architecture, *, extra: bool
-) -> tuple[NetworkOpinion, History]:
+def fit_networks(
+    rows: FoldedRows, architectures: Sequence[Architecture], *, extra: bool
+) -> list[tuple[NetworkOpinion, History]]:
     """Train networks by mini-batches, each until the loss on its own fold no longer decreases.
 
     Parameters
     ----------
     rows : FoldedRows
         Rows to learn from.
-    architecture : Architecture
+    architectures : sequence of Architecture
         Layers of the networks.
     extra : bool
         Whether to learn from the extra rows, too.
 
     Returns
     -------
-    opinion : NetworkOpinion
-    history : History
-        Losses of the training.
+    list of tuple of NetworkOpinion and History
+        The opinion of each architecture, and the losses of its training.
     """
+    fits = [_prepare_fit(rows, architecture, extra=extra) for architecture in architectures]
+    histories = train_ensembles(fits, cross_entropy, rows.settings, rows.progress)
+    return [
+        (NetworkOpinion(fit.network.requires_grad_(False)), history)
+        for fit, history in zip(fits, histories, strict=True)
+    ]
+
+
+def _prepare_fit(rows: FoldedRows, architecture: Architecture, *, extra: bool) -> EnsembleFit:
+    """Build the networks of an architecture, with the rows that they learn from."""
     features, index, folds = rows.labeled(extra=extra)
     inputs, target = [features], index
     n_outputs = rows.n_classes
@@ -125,19 +136,8 @@ def fit_network(
     network = Ensemble(rows.standardize, stack)
     if architecture.residual:
         network = Residual(rows.standardize, stack, rows.ranking.scale)
-    history = train(
-        network.to(rows.index.device),
-        inputs,
-        [target],
-        cross_entropy,
-        rows.settings,
-        members=[f"{architecture.name} {j}" for j in range(rows.n_folds)],
-        folds=folds,
-        use_cuda_graph=True,
-        progress=rows.progress,
-        name=architecture.name,
-    )
-    return NetworkOpinion(network.requires_grad_(False)), history
+    network = network.to(rows.index.device)
+    return EnsembleFit(architecture.name, architecture.name, network, inputs, target, folds)
 
 
 def fit_logistic(rows: FoldedRows, *, extra: bool) -> NetworkOpinion:

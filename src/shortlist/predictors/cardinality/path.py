@@ -1,8 +1,8 @@
-"""The paper's cardinality-aware selectors: one selector, or a path of several."""
+"""A path of cardinality-aware selectors, for several cost weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,176 +16,15 @@ from shortlist.conformal.path_calibration import PathCalibration
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
 from shortlist.predictors.base import Outcomes
+from shortlist.predictors.cardinality.decisions import Decisions
 from shortlist.predictors.cardinality.fitting import CardinalityBase
+from shortlist.predictors.cardinality.member_costs import is_table
 from shortlist.predictors.family_choices import hits_and_sizes
 from shortlist.ranking import Ranking
 from shortlist.sets import PredictionSets
 
 DELTA = 0.05
 """Default probability that the guarantee of a path fails."""
-
-
-@dataclass(eq=False, repr=False)
-class CardinalitySelector(CardinalityBase):
-    """Choose one set of a family for each row, by the paper's cardinality-aware selector.
-
-    The selector minimizes a cost-sensitive surrogate of
-    ``1[y not in g_k(x)] + cost_weight * cost(|g_k(x)|)``, normalized to [0, 1], over networks that
-    score the sets of a family. The set with the highest score is chosen; ties go to the largest.
-
-    Parameters
-    ----------
-    family : Family, optional
-        Sets to choose from. By default, top-k sets for k = 1, 2, 4, 8, … up to 64.
-    cost : {"log", "linear"}, sequence, dict or callable, default="log"
-        Cost of a set size: a name, a table by size, or a function of the size.
-    cost_weight : float, default=0.05
-        The paper's lambda: the loss of accuracy that is worth one unit of cost.
-    loss : str or nn.Module, default="log"
-        Surrogate loss: "log", "exp", "gce" or "mae" (comp-sum losses), "constrained_exp",
-        "squared_hinge", "hinge" or "margin" (constrained losses), or a module that takes (scores,
-        costs). "log" is a good choice. "mae" and "margin" have small gradients far from their
-        minimum, so that training can get stuck.
-    inputs : {"features", "scores", "both"}, default="features"
-        Inputs of the network: the features, the sorted log-probabilities of the scores, or both.
-        They are standardized.
-    network : nn.Module or callable, optional
-        Network to train, or a function ``network(n_inputs, n_outputs)`` that returns one. By
-        default, two hidden ReLU layers of `width` units.
-    width : int, default=128
-        Number of units of each hidden layer of the default network.
-    score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
-        Type of the scores. "auto" infers it in `fit`; see `score_type_`.
-    score_depth : int, default=20
-        Number of the largest log-probabilities that the network sees.
-    q, rho : float, default=0.7, 1.0
-        Parameters of the losses "gce" and "margin".
-    learning_rate, batch_size, weight_decay : float, int, float, default=1e-3, 128, 1e-5
-        Parameters of the Adam optimizer. The defaults are the paper's.
-    max_epochs : int, default=50
-        Maximum number of epochs. With few rows, an epoch passes over them several times and takes
-        20 steps.
-    patience : int, default=5
-        Number of epochs without improvement of the validation loss after which training stops. The
-        best weights are kept.
-    validation_fraction : float, default=0.1
-        Fraction of the rows used for validation. If they are fewer than ten, there is no
-        validation, and training takes all `max_epochs`.
-    clip_norm : float, "auto" or None, default="auto"
-        Maximum norm of a gradient. "auto" clips only for losses with unbounded gradients.
-    device : str, default="auto"
-        Where to train. "auto" is the device of the inputs.
-    dtype : {"float32", "float64"}, default="float32"
-        Precision of the network.
-    checkpoint : path, optional
-        File in which the training saves its state, so that an interrupted fit resumes and ends at
-        the same result.
-    progress : bool or "auto", default="auto"
-        Whether to show a progress bar. "auto" shows it on a terminal.
-    random_state : int, RandomState instance or None, default=0
-        Seed of the network and its training.
-
-    Attributes
-    ----------
-    classes_ : array
-        Classes, in the order of the score columns.
-    score_type_ : str
-        Type of the scores.
-    family_ : Family
-        The fitted family.
-    history_ : History or None
-        Losses by epoch; None if there was nothing to train.
-
-    Examples
-    --------
-    >>> import shortlist as sl
-    >>> data = sl.datasets.digits()
-    >>> h = sl.LinearClassifier(max_epochs=1).fit(data.x[:600], data.y[:600])
-    >>> scores = h.decision_function(data.x[600:])
-    >>> r = sl.CardinalitySelector(sl.TopK([1, 2, 4]), cost_weight=0.1, inputs="scores")
-    >>> sets = r.fit(scores[:900], data.y[600:1500]).predict_set(scores[900:])
-    >>> bool(1 <= sets.mean_size <= 4)
-    True
-    """
-
-    cost_weight: float = 0.05
-    loss: str | nn.Module = "log"
-    inputs: str = "features"
-
-    def fit(
-        self,
-        scores: ArrayLike | Ranking,
-        y: ArrayLike,
-        features: ArrayLike | None = None,
-        *,
-        classes: ArrayLike | None = None,
-    ) -> CardinalitySelector:
-        """Train the selector.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n_rows, n_classes) or Ranking
-            Scores of rows that the classifier was not trained on.
-        y : array-like of shape (n_rows,)
-            True labels.
-        features : array-like of shape (n_rows, n_features), optional
-            Features of the rows. They are needed unless `inputs` is "scores".
-        classes : array-like of shape (n_classes,), optional
-            Classes in the order of the score columns. By default, they are inferred from `y`.
-
-        Returns
-        -------
-        self
-        """
-        self._fit(scores, y, features, classes, [self.cost_weight], stacked=False)
-        return self
-
-    def choose(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
-        """Return the index of the chosen set of the family for each row.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n_rows, n_classes) or Ranking
-            Scores of the rows.
-        features : array-like of shape (n_rows, n_features), optional
-            Features of the rows, if `inputs` includes them.
-
-        Returns
-        -------
-        array of shape (n_rows,)
-        """
-        ranking = self._validate_scores(scores)
-        return to_array_type(self._choices(ranking, features)[0], ranking.array_type)
-
-    def predict_set(
-        self, scores: ArrayLike | Ranking, features: ArrayLike | None = None
-    ) -> PredictionSets:
-        """Return the chosen set of each row.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n_rows, n_classes) or Ranking
-            Scores of the rows.
-        features : array-like of shape (n_rows, n_features), optional
-            Features of the rows, if `inputs` includes them.
-
-        Returns
-        -------
-        PredictionSets
-        """
-        ranking = self._validate_scores(scores)
-        return self.family_.select(
-            ranking, self._choices(ranking, features)[0], guarantee=self._guarantee()
-        )
-
-    def _guarantee(self) -> Guarantee:
-        return Guarantee("none", operating_point=f"cost_weight = {self._weights[0]:g}")
-
-    def onnx_sets(self, graph: Any, point: Any) -> Any:
-        """Return the sets as outputs of an ONNX graph: see `SetPredictor.onnx_sets`."""
-        point.check(self)
-        metadata: dict[str, object] = {"operating_point": {"cost_weight": self._weights[0]}}
-        return self._onnx_sets(graph, 0, self._guarantee(), metadata)
 
 
 @dataclass(eq=False, repr=False)
@@ -198,7 +37,7 @@ class CardinalityPath(CardinalityBase):
     Parameters
     ----------
     family : Family, optional
-        Sets to choose from.
+        Sets to choose from, or a :class:`Deferral`.
     cost : {"log", "linear"}, sequence, dict or callable, default="log"
         Cost of a set size.
     cost_weights : sequence of float, optional
@@ -283,6 +122,7 @@ class CardinalityPath(CardinalityBase):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
+        costs: Mapping[str, float | ArrayLike] | None = None,
     ) -> CardinalityPath:
         """Train the selectors.
 
@@ -296,6 +136,11 @@ class CardinalityPath(CardinalityBase):
             Features of the rows. They are needed unless `inputs` is "scores".
         classes : array-like of shape (n_classes,), optional
             Classes in the order of the score columns. By default, they are inferred from `y`.
+        costs : mapping of str to float or array-like of shape (n_rows,), optional
+            Costs that the user defines. A mapping contains the costs of the members without a set
+            of a :class:`Deferral` by name: a number, or one for each row. They are on the scale
+            of the sets, where a miss costs 1. They do not depend on the cost
+            weight. A table of the costs of all members is not possible.
 
         Returns
         -------
@@ -306,7 +151,13 @@ class CardinalityPath(CardinalityBase):
             raise ValueError(
                 f"cost_weights must be a list of at least one lambda; got {self.cost_weights!r}"
             )
-        self._fit(scores, y, features, classes, list(weights), stacked=True)
+        if is_table(costs):
+            raise ValueError(
+                f"costs is a {type(costs).__name__}, a table of the costs of all members, which "
+                "cost_weights cannot change; fit a CardinalitySelector, or give the costs of the "
+                "members of a Deferral by name"
+            )
+        self._fit(scores, y, features, classes, list(weights), costs, stacked=True)
         self._path_calibration = None  # A calibration of an earlier fit is not valid any more.
         return self
 
@@ -333,11 +184,10 @@ class CardinalityPath(CardinalityBase):
         -------
         self
         """
-        ranking, index = self._validate_labeled(scores, y, unknown="miss")
+        ranking, index = self._validate_labeled(scores, y, unknown="some")
         self._warn_if_trained_on(ranking)
         choices = list(self._choices(ranking, features))
-        hits, sizes = hits_and_sizes(self.family_, ranking, index.clamp(min=0), choices)
-        hits &= (index >= 0)[:, None]  # No set contains a label of an unknown class.
+        hits, sizes = hits_and_sizes(self.family_, ranking, index, choices)
         self._path_calibration = PathCalibration.of(self._weights, hits, sizes)
         return self
 
@@ -437,10 +287,38 @@ class CardinalityPath(CardinalityBase):
         -------
         PredictionSets
         """
+        return self.decide(
+            scores, features, cost_weight=cost_weight, accuracy=accuracy, delta=delta
+        ).sets
+
+    def decide(
+        self,
+        scores: ArrayLike | Ranking,
+        features: ArrayLike | None = None,
+        *,
+        cost_weight: float | None = None,
+        accuracy: float | None = None,
+        delta: float = DELTA,
+    ) -> Decisions:
+        """Return the member that one of the selectors chooses for each row, with its set.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows, n_classes) or Ranking
+            Scores of the rows.
+        features : array-like of shape (n_rows, n_features), optional
+            Features of the rows, if `inputs` includes them.
+        cost_weight, accuracy, delta : float, optional
+            Operating point, as in `predict_set`. With `accuracy`, rows that are deferred count as
+            misses.
+
+        Returns
+        -------
+        Decisions
+        """
         ranking = self._validate_scores(scores)
         member, guarantee = self._select_member(cost_weight, accuracy, delta)
-        choices = self._choices(ranking, features)[member]
-        return self.family_.select(ranking, choices, guarantee=guarantee)
+        return self._decide(ranking, features, member, guarantee)
 
     def _select_member(
         self, cost_weight: float | None, accuracy: float | None, delta: float
@@ -457,11 +335,13 @@ class CardinalityPath(CardinalityBase):
             )
         if self._path_calibration is None:
             raise ValueError(
-                f"accuracy = {accuracy!r} can be guaranteed after calibrate(scores, y) with "
-                "rows that fit did not see; or give cost_weight=..., which guarantees no accuracy"
+                f"accuracy = {accuracy!r} can be guaranteed after calibrate, with rows that fit "
+                "did not see; or give cost_weight=..., which guarantees no accuracy"
             )
         member = self._path_calibration.member(accuracy, delta)
-        return member, self._path_calibration.guarantee(member, accuracy, delta)
+        guarantee = self._path_calibration.guarantee(member, accuracy, delta)
+        deferred = "rows that are deferred count as misses" if self.family_.others else ""
+        return member, guarantee.with_note(deferred)
 
     def onnx_sets(self, graph: Any, point: Any) -> Any:
         """Return the sets as outputs of an ONNX graph: see `SetPredictor.onnx_sets`."""
