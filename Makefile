@@ -5,6 +5,8 @@
 # make types        check types
 # make format       fix the style
 # make docs         build the documentation in site/
+# make gallery      run the home page and the gallery, and paste their results
+# make package      build the wheel and the sdist, install each and use it
 # make bench        compare speed and memory with other libraries (their environment is .venv-peers)
 # make bench-table  paste the results of `make bench` into the documents
 # make setup        create the environment in .venv
@@ -12,13 +14,14 @@
 # make clean        delete everything that these targets create
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/.demo
 DONE := .venv/.complete
 PEERS := .venv-peers/.complete
 SPEED := benchmarks/speed
 
-.PHONY: demo test study lint types docs format bench bench-table setup constraints clean
+.PHONY: demo test study lint types docs gallery package format bench bench-table setup constraints clean
 
-demo: $(DONE)
+demo: $(DEMO)
 	$(BIN)/shortlist demo
 
 test: $(DONE)
@@ -43,6 +46,13 @@ types: $(DONE)
 docs: $(DONE)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
+# With the environment of `make bench`, the blocks of other libraries run too.
+gallery: $(DONE)
+	$(BIN)/python tools/gallery.py $(if $(wildcard $(PEERS)),--peers .venv-peers/bin/python)
+
+package: $(DONE)
+	$(BIN)/python tools/check_package.py
+
 format: $(DONE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -58,10 +68,15 @@ bench-table: $(DONE)
 
 setup: $(DONE)
 
-# The file $(DONE) is created last. Without it, the environment is incomplete and is created again.
-$(DONE): pyproject.toml constraints.txt
+# The demo needs few packages; everything else is added to the same environment. The files $(DEMO)
+# and $(DONE) are created last. Without $(DEMO), the environment is created again.
+$(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shortlist needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.11")'
-	@test -e $(DONE) || $(PYTHON) -m venv --clear .venv
+	@test -e $(DEMO) || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cli]' matplotlib
+	@touch $(DEMO)
+
+$(DONE): $(DEMO)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(DONE)
 
@@ -77,7 +92,7 @@ constraints:
 	$(BIN)/python -m pip install --quiet --upgrade torch==2.13.0 --editable '.[dev]'
 	@echo '# Exact versions of everything that `make setup` installs. Refresh: `make constraints`.' > constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' >> constraints.txt
-	@touch $(DONE)
+	@touch $(DEMO) $(DONE)
 
 clean:
-	rm -rf .venv .venv-peers site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
