@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,6 +103,10 @@ class Frontier:
             rows=None if self.rows is None else (self.rows[0][:, best], self.rows[1][:, best]),
         )
 
+    @overload
+    def size_at(self, accuracy: float) -> float: ...
+    @overload
+    def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]: ...
     def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]:
         """Return the mean size at which an accuracy is reached.
 
@@ -123,6 +127,10 @@ class Frontier:
         sizes = _interpolate(targets, self.accuracy[self._envelope], self.mean_size[self._envelope])
         return sizes if targets.ndim else float(sizes)
 
+    @overload
+    def accuracy_at(self, mean_size: float) -> float: ...
+    @overload
+    def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]: ...
     def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]:
         """Return the accuracy that is reached at a mean size.
 

@@ -340,4 +340,4 @@ def _named_features(features: NDArray[np.generic] | None, rows: Rows) -> ArrayLi
         return features
     import pandas as pd
 
-    return pd.DataFrame(features, columns=rows.feature_names, copy=False)  # type: ignore[return-value]
+    return pd.DataFrame(features, columns=rows.feature_names, copy=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist._utils.validation import check_count
-from shortlist.datasets.samples import Samples
+from shortlist.datasets.samples import GaussianSamples, Samples
 
 
 def gaussian(
@@ -15,7 +15,7 @@ def gaussian(
     *,
     n_classes: int = 10,
     dimension: int = 100,
-) -> Samples:
+) -> GaussianSamples:
     """Draw the paper's synthetic data: balanced Gaussian classes with a known posterior.
 
     All classes have unit covariance. Their means are drawn from N(0, separation² I) and depend on
@@ -38,7 +38,7 @@ def gaussian(
 
     Returns
     -------
-    Samples
+    GaussianSamples
         Rows in random order, with their true posterior.
 
     Raises
@@ -67,7 +67,7 @@ def gaussian(
     logits -= logits.max(axis=1, keepdims=True)
     posterior = np.exp(logits)
     posterior /= posterior.sum(axis=1, keepdims=True)
-    return Samples(x, y, np.arange(n_classes), posterior.astype(np.float32))
+    return GaussianSamples(x, y, np.arange(n_classes), posterior.astype(np.float32))
 
 
 def digits() -> Samples:

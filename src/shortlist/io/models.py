@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -129,7 +129,7 @@ def load(
     *,
     device: str = "cpu",
     trusted: Sequence[str] = (),
-) -> Model:
+) -> Any:
     """Read a model that `save` wrote. Nothing in the files is executed.
 
     Parameters
@@ -147,7 +147,8 @@ def load(
     Returns
     -------
     SetPredictor, ShortlistClassifier or LinearClassifier
-        The model.
+        The model. Type checkers cannot know which type it has; annotate the variable:
+        ``model: sl.Shortlister = sl.load("model")``.
 
     Raises
     ------
@@ -175,7 +176,7 @@ def load(
         raise ModelFileError(
             f"{os.fspath(path)!r} cannot be loaded: it is nested too deep"
         ) from error
-    return cast(Model, model)
+    return model
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, object]:

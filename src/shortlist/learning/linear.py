@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Self
 
 import numpy as np
 import torch
@@ -148,7 +149,7 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> LinearClassifier:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on features and labels.
 
         Parameters

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import BaseEstimator
 from torch import Tensor
@@ -84,7 +84,7 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
-    ) -> SetPredictor:
+    ) -> Self:
         """Learn from the scores (and features) of labeled rows.
 
         Parameters

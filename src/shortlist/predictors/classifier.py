@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from shortlist.learning.settings import resolve_seed
 from shortlist.predictors.base import SetPredictor
 from shortlist.predictors.cross_fitting import (
     Classifier,
+    FittedClassifier,
     Folds,
     Rows,
     class_scores,
@@ -114,7 +115,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     """
 
     classes_: NDArray[np.generic]
-    estimator_: Classifier
+    estimator_: FittedClassifier
     method_: SetPredictor
     _means: NDArray[np.floating] | None
     _open_classes: bool
@@ -139,7 +140,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         self.random_state = random_state
 
     @classmethod
-    def from_fitted(cls, estimator: Classifier, method: SetPredictor) -> ShortlistClassifier:
+    def from_fitted(cls, estimator: FittedClassifier, method: SetPredictor) -> Self:
         """Combine a fitted classifier and a fitted set predictor.
 
         Parameters
@@ -193,7 +194,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         sample_weight: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
-    ) -> ShortlistClassifier:
+    ) -> Self:
         """Cross-fit the classifier, fit the set predictor on its scores, and calibrate it.
 
         Parameters
@@ -285,9 +286,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
             raise ValueError(f"y must hold labels of at least two classes; it holds {given}")
         return labels
 
-    def calibrate(
-        self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
-    ) -> ShortlistClassifier:
+    def calibrate(self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
         """Calibrate the method again, with rows that `fit` did not see.
 
         Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import nn
@@ -119,7 +119,7 @@ class CardinalitySelector(CardinalityBase):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
-    ) -> CardinalitySelector:
+    ) -> Self:
         """Train the selector.
 
         Parameters
@@ -283,7 +283,7 @@ class CardinalityPath(CardinalityBase):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
-    ) -> CardinalityPath:
+    ) -> Self:
         """Train the selectors.
 
         Parameters
@@ -315,7 +315,7 @@ class CardinalityPath(CardinalityBase):
         scores: ArrayLike | Ranking,
         y: ArrayLike,
         features: ArrayLike | None = None,
-    ) -> CardinalityPath:
+    ) -> Self:
         """Count the hits of each member on rows that `fit` did not see, to guarantee an accuracy.
 
         An earlier calibration is replaced.
