@@ -22,6 +22,7 @@ from shortlist._utils.arrays import Array, ArrayLike
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
+from shortlist._utils.notebook import DescriptionMixin
 from shortlist._utils.ordering import top_label
 from shortlist._utils.sklearn_inputs import (
     as_numeric_matrix,
@@ -64,7 +65,9 @@ def _base_has(name: str) -> Callable[[ShortlistClassifier], bool]:
     return check
 
 
-class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class ShortlistClassifier(
+    SavingMixin, DescriptionMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator
+):
     """Add prediction sets to any scikit-learn classifier.
 
     The classifier is cross-fitted, so that the set predictor learns from scores of rows that the
@@ -186,6 +189,21 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         """Return the unfitted classifier."""
         default: Classifier = LogisticRegression()
         return default if self.estimator is None else self.estimator
+
+    def describe(self) -> dict[str, str]:
+        """Return what is known about the fitted model, by topic. Notebooks show it.
+
+        Returns
+        -------
+        dict of str to str
+            The classifier, the method, and what the method says about itself.
+        """
+        check_is_fitted(self, "method_")
+        return {
+            "classifier": " ".join(repr(self.estimator_).split()),
+            "method": type(self.method_).__name__,
+            **self.method_.describe(),
+        }
 
     def fit(
         self,

@@ -146,15 +146,15 @@ def fit_classifier(
     fresh: Classifier = clone(estimator)
     if is_regressor(fresh):
         raise ValueError(f"{fresh!r} is a regressor; a classifier is needed")
-    if sample_weight is None:
-        fitted: FittedClassifier = fresh.fit(X, y)
-        return fitted
-    name = "sample_weight"
-    if isinstance(fresh, Pipeline):
-        name = f"{fresh.steps[-1][0]}__sample_weight"
-    elif not takes_argument(fresh.fit, name):
-        raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
-    fitted = fresh.fit(X, y, **{name: sample_weight})
+    weights: dict[str, object] = {}
+    if sample_weight is not None:
+        name = "sample_weight"
+        if isinstance(fresh, Pipeline):
+            name = f"{fresh.steps[-1][0]}__sample_weight"
+        elif not takes_argument(fresh.fit, name):
+            raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
+        weights[name] = sample_weight
+    fitted: FittedClassifier = fresh.fit(X, y, **weights)
     return fitted
 
 

@@ -32,6 +32,8 @@ class LearnerOpinion(Opinion):
         Number of classes.
     """
 
+    description = "a classifier of yours"
+
     can_be_saved = False
 
     def __init__(self, estimators: Sequence[Any], n_classes: int) -> None:
