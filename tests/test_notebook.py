@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 import shortlist as sl
 from shortlist._utils import progress
-from shortlist._utils.tables import WIDTH, format_columns, shorten
 from shortlist._utils.progress import track
+from shortlist._utils.tables import WIDTH, format_columns, shorten
 
 HOSTILE = '<script>alert("x")</script>'
 CLASSES = [HOSTILE, "<img src=x onerror=alert(1)>", "</td></table><b>", "a & b"]
@@ -141,7 +141,7 @@ def test_a_description_names_the_accuracies_that_can_be_guaranteed(
     assert model.describe()["guarantees"] == expected
     highest = float(expected.split()[3].strip(","))
     model.predict_set(DATA.posterior, accuracy=highest)
-    with pytest.raises(ValueError, match="cannot be guaranteed|calibration rows"):
+    with pytest.raises(ValueError, match=r"cannot be guaranteed|calibration rows"):
         model.predict_set(DATA.posterior, accuracy=float(expected.split()[-1]))
 
 
@@ -226,11 +226,8 @@ def test_printed_tables_fit_80_columns(model: sl.SplitConformal, comparison: sl.
 def test_columns_continue_below() -> None:
     columns = [(f"column {i}", [str(i), "1"]) for i in range(12)]
     lines = format_columns("name", ["first", "second"], columns)
-    assert [line[:6].rstrip() for line in lines] == ["name", "first", "second", ""] + [
-        "name",
-        "first",
-        "second",
-    ]
+    block = ["name", "first", "second"]
+    assert [line[:6].rstrip() for line in lines] == [*block, "", *block]
     joined = [word for i in (1, 5) for word in lines[i].split()[1:]]
     assert joined == [str(i) for i in range(12)]
     assert len(shorten("abcdefghij", 5)) == 5

@@ -92,7 +92,15 @@ def test_repr_is_two_tables(comparison: sl.Comparison) -> None:
     assert "standard error about 0.02)" in legend[3]  # (0.95 * 0.05 / 150) ** 0.5
     assert "violation:" in legend[4]
     sizes, guaranteed = _tables(comparison)
-    assert sizes[0].split() == ["mean", "size", "at", "accuracy", "0.75", "0.95", "fit", "s"] + [
+    assert sizes[0].split() == [
+        "mean",
+        "size",
+        "at",
+        "accuracy",
+        "0.75",
+        "0.95",
+        "fit",
+        "s",
         "predict",
         "s",
     ]

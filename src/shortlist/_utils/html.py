@@ -19,7 +19,7 @@ CARD = (
     "padding:8px 12px;margin:2px 0;color:inherit;background:transparent;"
     "font:13px/1.45 system-ui,sans-serif"
 )
-TABLE = "border-collapse:collapse;margin:4px 0 0;color:inherit;background:transparent"
+TABLE = "border-collapse:collapse;font:inherit;margin:4px 0 0;color:inherit;background:transparent"
 CELL = "padding:2px 10px 2px 0;border:0;background:transparent;color:inherit;vertical-align:top"
 
 

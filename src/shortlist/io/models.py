@@ -99,6 +99,7 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     model_format = _format_of(model)
     if not model_format.is_fitted(model):
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet; fit it, then save it")
+    model_format.check_packages(model)
     encoder = Encoder(FORMATS)
     state = encoder(model, type(model).__name__)
     files = {WEIGHTS: pack(encoder.tensors), **model_format.dump_files(model)}

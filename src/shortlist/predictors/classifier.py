@@ -20,7 +20,7 @@ from torch import Tensor
 
 from shortlist._utils.arrays import Array, ArrayLike
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.integrations import SavingMixin
+from shortlist._utils.integrations import ClassifierExportMixin, SavingMixin
 from shortlist._utils.labels import label_array
 from shortlist._utils.notebook import DescriptionMixin
 from shortlist._utils.ordering import top_label
@@ -66,7 +66,12 @@ def _base_has(name: str) -> Callable[[ShortlistClassifier], bool]:
 
 
 class ShortlistClassifier(
-    SavingMixin, DescriptionMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator
+    SavingMixin,
+    ClassifierExportMixin,
+    DescriptionMixin,
+    MetaEstimatorMixin,
+    ClassifierMixin,
+    BaseEstimator,
 ):
     """Add prediction sets to any scikit-learn classifier.
 
