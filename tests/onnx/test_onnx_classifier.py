@@ -134,9 +134,7 @@ def test_a_classifier_that_cannot_be_converted(tmp_path: Path) -> None:
         pass
 
     model = fit(Own())
-    with pytest.raises(
-        ValueError, match=r"cannot convert the classifier Own: .*set predictor alone"
-    ):
+    with pytest.raises(ValueError, match=r"cannot convert the classifier Own: .* predictor alone"):
         model.export_onnx(tmp_path / "model.onnx", FIT.x, accuracy=0.9)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from shortlist._utils.extras import require
 from shortlist.io.estimators import dump_estimator, load_estimator
 from shortlist.io.fields import FLAG, LABELS, NONE, array, ensure, instance_of, integer
 from shortlist.io.formats.models import ModelFormat, check_feature_names
@@ -49,6 +50,13 @@ class ClassifierFormat(ModelFormat):
     def describe(self, model: Any) -> dict[str, object]:
         """Return the classifier in words, and the type of the set predictor."""
         return {"estimator": repr(model.estimator_), "method": type(model.method_).__name__}
+
+    def check_packages(self, model: Any) -> None:
+        """Raise an ImportError without skops, unless the classifier is in the document."""
+        if type(model.estimator_) not in INLINE:
+            require(
+                "skops", f"saving the scikit-learn classifier {type(model.estimator_).__name__}"
+            )
 
     def dump_files(self, model: Any) -> dict[str, bytes]:
         """Return the classifier in the skops format, unless it is in the document."""
