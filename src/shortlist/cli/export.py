@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.app import Command, app, errors_in_one_line, say
 from shortlist.cli.options import (
     Accuracy,
     AsJson,
@@ -20,7 +20,7 @@ from shortlist.cli.options import (
 )
 
 
-@app.command()
+@app.command(cls=Command)
 def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
     """Show what a model contains: its guarantee, its training data and its parameters."""
     with errors_in_one_line():
@@ -48,7 +48,7 @@ def _describe(about: dict[str, Any]) -> list[str]:
     return lines + [f"{key}: {about[key]}" for key in ("estimator", "method") if key in about]
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     model: ModelFolder,
     output: Annotated[

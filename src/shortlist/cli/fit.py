@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.app import Command, app, errors_in_one_line, say
 from shortlist.cli.columns import DataOptions, check_no_identifier, without_unknown_labels
 from shortlist.cli.methods import METHODS, build_method
 from shortlist.cli.models import LoadedModel, calibration_size, group_options
@@ -57,7 +57,7 @@ class FitResult:
     n_rows: int
 
 
-@app.command()
+@app.command(cls=Command)
 def fit(
     data: Data,
     output: Annotated[
@@ -163,7 +163,7 @@ def fit(
     say(text, record, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def calibrate(
     model: ModelFolder,
     data: Data,
