@@ -18,8 +18,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from typer.testing import CliRunner
 
 import shortlist as sl
+from shortlist.cli import app
 
 DATA = sl.datasets.gaussian(2400, 0.8, n_classes=5, dimension=6)
 FIT, NEW = DATA[:1200], DATA[1200:]
@@ -169,6 +171,29 @@ def test_without_x_the_set_predictor_is_written_alone(tmp_path: Path) -> None:
     expected = model.predict_set(NEW.x, accuracy=0.95).labels()
     found = [row[:size].tolist() for row, size in zip(labels, sizes, strict=True)]
     assert sum(a != b for a, b in zip(found, expected, strict=True)) <= 3
+
+
+def test_the_function_for_scores_names_the_method(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"takes X, not scores; call its method export_onnx"):
+        sl.export_onnx(fit(), tmp_path / "model.onnx")  # type: ignore[arg-type]
+
+
+def test_the_command_exports_models_that_predict_sets(tmp_path: Path) -> None:
+    linear = sl.LinearClassifier(max_epochs=1).fit(FIT.x, FIT.y)
+    method = sl.SplitConformal("lac").fit(linear.predict_proba(NEW.x), NEW.y)
+    both = sl.ShortlistClassifier.from_fitted(linear, method)
+    for name, model in {"linear": linear, "both": both}.items():
+        model.save(tmp_path / name)
+        command = ["export", str(tmp_path / name), "-o", str(tmp_path / f"{name}.onnx")]
+        result = CliRunner().invoke(app, command)
+        assert (result.exit_code == 0) == (name == "both"), result.output
+        assert (tmp_path / f"{name}.onnx").exists() == (name == "both")
+    assert (
+        "LinearClassifier, which predicts no sets"
+        in CliRunner()
+        .invoke(app, ["export", str(tmp_path / "linear"), "-o", str(tmp_path / "linear.onnx")])
+        .output
+    )
 
 
 def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,8 @@ def export(
         predictor = load(model)
         if not hasattr(predictor, "export_onnx"):
             raise ValueError(
-                f"{str(model)!r} is a {type(predictor).__name__}, but only models that take scores "
-                "can be exported; save its attribute method_ and export that"
+                f"{str(model)!r} is a {type(predictor).__name__}, which predicts no sets; export "
+                "the model that was fitted on its scores"
             )
         point = set_options(
             accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by

@@ -158,6 +158,11 @@ def onnx_graph(
 ) -> ModelProto:
     """Return the graph of a fitted model; see `export_onnx`."""
     check_choice(dtype, "dtype", ("float32", "float64"))
+    if hasattr(model, "method_"):
+        raise ValueError(
+            f"a {type(model).__name__} takes X, not scores; call its method export_onnx(path, X), "
+            "or export its attribute method_"
+        )
     if not hasattr(model, "_classes"):
         raise NotFittedError(
             f"this {type(model).__name__} is not fitted yet; call fit(scores, y) first"
