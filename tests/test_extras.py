@@ -29,9 +29,11 @@ CALLS = {
     "read CSV": (lambda path: sl.datasets.read_rows(path / "d.csv"), "pandas"),
     "read Parquet": (lambda path: sl.datasets.read_rows(path / "d.parquet"), "pyarrow"),
     "progress": (lambda path: MODEL_WITH_PROGRESS.fit(DATA.posterior, DATA.y), "rich"),
+    "save": (lambda path: CLASSIFIER.save(path / "model"), "skops"),
     "export_onnx": (lambda path: MODEL.export_onnx(path / "m.onnx"), "onnx"),
     "ray": (lambda path: sl.ray.compare(path / "d.parquet", address="local"), "ray"),
 }
+CLASSIFIER = sl.ShortlistClassifier(method=sl.SplitConformal("lac")).fit(DATA.x, DATA.y)
 MODEL_WITH_PROGRESS = sl.Shortlister(progress=True, max_epochs=1, folds=2)
 
 
@@ -55,6 +57,14 @@ def test_an_error_names_the_extra(folder, monkeypatch, name):
     with pytest.raises(ImportError) as error:
         call(folder)
     assert f"pip install 'shortlist[{EXTRAS[package]}]'" in str(error.value)
+
+
+def test_save_names_the_extra_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "skops", None)
+    monkeypatch.setattr("shortlist.io.models.Encoder", None)  # Nothing is encoded.
+    with pytest.raises(ImportError, match="classifier LogisticRegression needs skops"):
+        CLASSIFIER.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -113,9 +113,12 @@ def test_points_are_copied_and_keep_their_order():
 
 
 def test_repr():
-    assert repr(frontier([(0.5, 1.0), (1.0, 3.0)])) == (
-        "Frontier(some: 2 points over size, accuracy 0.5000 to 1.0000, mean size 1.000 to 3.000)"
-    )
+    assert repr(frontier([(0.5, 1.0), (1.0, 3.0)])).splitlines() == [
+        "Frontier: some, 2 points over size",
+        "accuracy 0.5000 to 1.0000, mean size 1.000 to 3.000",
+        "accuracy     0.8    0.9   0.95   0.98   0.99",
+        "mean size  2.200  2.600  2.800  2.920  2.960",
+    ]
 
 
 def test_plot_shows_the_points_and_the_envelope():

@@ -75,15 +75,16 @@ def test_to_frame(animals):
 
 def test_repr(animals):
     assert repr(animals) == (
-        "PredictionSets: 5 rows, 4 classes, mean size 1.6, sizes 0 to 4 (at least 90%)\n"
+        "PredictionSets: 5 rows, 4 classes, mean size 1.6, sizes 0 to 4\nat least 90%\n"
         "  [0] cat\n  [1] dog, cat\n  [2] (empty)\n  [3] fox, eel, dog, cat\n  [4] eel"
     )
     many = PredictionSets.from_lists([list(range(12))] * 12_345, n_classes=1000)
     lines = repr(many).splitlines()
     assert lines[0].startswith("PredictionSets: 12,345 rows, 1,000 classes, mean size 12,")
-    assert lines[1] == "  [0] 0, 1, 2, 3, 4, 5, 6, 7, …"
+    assert lines[1] == "no accuracy is guaranteed"
+    assert lines[2] == "  [0] 0, 1, 2, 3, 4, 5, 6, 7, …"
     assert lines[-1] == "  …"
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert repr(animals[:0]) == "PredictionSets: 0 rows, 4 classes"
     assert repr(animals[:1]).startswith("PredictionSets: 1 row, ")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shortlist._utils.blocks import row_blocks
 from shortlist._utils.extras import require
+from shortlist._utils.html import card, curve, paragraph, table
+from shortlist._utils.tables import NAME_WIDTH, format_columns, format_number, shorten
 from shortlist._utils.validation import check_count, check_probability
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ class Band(NamedTuple):
     high: NDArray[np.float64]
 
 
+COMMON_ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99)
+"""Accuracies at which a printed curve shows its mean size."""
 MAX_MARKERS = 100
 """Curves with at most this many points show each of them."""
 
@@ -103,6 +107,10 @@ class Frontier:
             rows=None if self.rows is None else (self.rows[0][:, best], self.rows[1][:, best]),
         )
 
+    @overload
+    def size_at(self, accuracy: float) -> float: ...
+    @overload
+    def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]: ...
     def size_at(self, accuracy: ArrayLike) -> float | NDArray[np.float64]:
         """Return the mean size at which an accuracy is reached.
 
@@ -123,6 +131,10 @@ class Frontier:
         sizes = _interpolate(targets, self.accuracy[self._envelope], self.mean_size[self._envelope])
         return sizes if targets.ndim else float(sizes)
 
+    @overload
+    def accuracy_at(self, mean_size: float) -> float: ...
+    @overload
+    def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]: ...
     def accuracy_at(self, mean_size: ArrayLike) -> float | NDArray[np.float64]:
         """Return the accuracy that is reached at a mean size.
 
@@ -292,13 +304,42 @@ class Frontier:
         return contained, lengths.astype(np.int16 if lengths.max() < 2**15 else np.int32)
 
     def __repr__(self) -> str:
-        """Return the ranges of accuracy and mean size."""
+        """Return the ranges of accuracy and mean size, and the sizes at common accuracies."""
+        columns = [(title, [cell]) for title, cell in self._common_sizes()]
+        sizes = format_columns("accuracy", ["mean size"], columns)
+        return "\n".join([f"Frontier: {self._title()}", self._ranges(), *sizes])
+
+    def _repr_html_(self) -> str:
+        """Return the ranges, the curve and the sizes at common accuracies, for notebooks."""
+        titles, cells = zip(*self._common_sizes(), strict=True)
+        best = self._envelope
+        return card(
+            f"Frontier: {self._title()}",
+            paragraph(self._ranges()),
+            curve(
+                self.mean_size[best].tolist(),
+                self.accuracy[best].tolist(),
+                "accuracy against mean size",
+            ),
+            table(["accuracy", *titles], [["mean size", *cells]]),
+        )
+
+    def _title(self) -> str:
+        """Return the name of the method, and the number of points."""
+        name = f"{shorten(self.name, NAME_WIDTH)}, " if self.name else ""
+        points = "1 point" if len(self) == 1 else f"{len(self):,} points"
+        return f"{name}{points} over {self.parameter_name}"
+
+    def _ranges(self) -> str:
         low, high = float(self.accuracy.min()), float(self.accuracy.max())
         return (
-            f"Frontier({self.name + ': ' if self.name else ''}{len(self)} points over "
-            f"{self.parameter_name}, accuracy {low:.4f} to {high:.4f}, mean size "
-            f"{self.mean_size.min():.3f} to {self.mean_size.max():.3f})"
+            f"accuracy {low:.4f} to {high:.4f}, mean size {self.mean_size.min():.3f} to "
+            f"{self.mean_size.max():.3f}"
         )
+
+    def _common_sizes(self) -> list[tuple[str, str]]:
+        """Return common accuracies, and the mean size at which each is reached."""
+        return [(f"{a:g}", format_number(self.size_at(a))) for a in COMMON_ACCURACIES]
 
 
 def _points(values: ArrayLike, name: str) -> NDArray[np.float64]:

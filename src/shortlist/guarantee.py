@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
+from shortlist._utils.html import card, facts, paragraph
+
 GuaranteeKind: TypeAlias = Literal["none", "marginal", "confidence", "certified"]
 
 
@@ -76,6 +78,19 @@ class Guarantee:
             first = f"accuracy >= {self.accuracy} {verb}{sure}{whom} by {rows}"
             clauses = [first, self.operating_point, *self.notes]
         return "; ".join(clause for clause in clauses if clause)
+
+    def _repr_html_(self) -> str:
+        """Return the guarantee as HTML, for notebooks."""
+        values = {
+            "accuracy": "" if self.accuracy is None else f"at least {self.accuracy}",
+            "for each": self.conditional_on or "",
+            "probability": "" if self.delta is None else f"{complement(self.delta):g}",
+            "calibration rows": f"{self.n_calibration:,}" if self.n_calibration else "",
+            "operating point": self.operating_point,
+            "notes": "; ".join(self.notes),
+        }
+        known = facts({name: value for name, value in values.items() if value})
+        return card("Guarantee", paragraph(str(self)), known)
 
     def with_note(self, note: str) -> Guarantee:
         """Return the same guarantee with one more note.

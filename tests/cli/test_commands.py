@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -537,3 +538,16 @@ def test_a_killed_predict_leaves_a_complete_file(folder, tmp_path, times):
         process.wait()
         process.stdout.close()
         assert len(pd.read_csv(sets)) == 300
+
+
+def _commands() -> list[list[str]]:
+    """Return the arguments of the program and of each command that show the help."""
+    names = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return [["--help"], *([name, "--help"] for name in names)]
+
+
+@pytest.mark.parametrize("arguments", _commands(), ids=" ".join)
+def test_the_help_shows_no_type_for_flags(arguments: list[str]) -> None:
+    output = CliRunner().invoke(app, arguments).output
+    assert "--help" in output
+    assert "bool" not in output.lower()

@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from scipy.stats import betabinom, binom
 from synthetic import draw
@@ -43,6 +44,28 @@ def test_sizes() -> None:
     assert {p.get_facecolor() for p in empty.patches} == {(1.0, 0.0, 0.0, 1.0)}
     with pytest.raises(ValueError, match="there are no rows"):
         SETS[:0].plot_sizes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_a_single_size_does_not_fill_the_axes(size: int) -> None:
+    sets = PredictionSets.from_lists([list(range(size))] * 9, n_classes=10)
+    ax = sets.plot_sizes(axes())
+    (bar,) = (p for p in ax.patches if p.get_height())  # type: ignore[attr-defined]
+    low, high = ax.get_xlim()
+    assert bar.get_width() < (high - low) / 2  # type: ignore[attr-defined]
+    assert low < size < high
+    ticks = [tick for tick in ax.get_xticks() if low <= tick <= high]
+    assert size in ticks
+    assert min(ticks) >= 0
+
+
+def test_an_accuracy_of_100_percent_has_a_standard_error() -> None:
+    sets = PredictionSets.from_lists([[0]] * 98 + [[0, 1]] * 198, n_classes=2)
+    ax = sets.plot_classes([0] * 98 + [1] * 198, axes())
+    (bars,) = (c for c in ax.containers if isinstance(c, BarContainer))
+    segments = bars.errorbar[2][0].get_segments()  # type: ignore[union-attr]
+    halves = [float(end[0] - start[0]) / 2 for start, end in segments]
+    assert halves == pytest.approx([0.01 * 0.99**0.5 / 0.98**0.5, 0.005 * 0.995**0.5 / 0.99**0.5])
 
 
 def test_classes() -> None:

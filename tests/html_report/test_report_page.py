@@ -225,7 +225,8 @@ def test_sentences_about_the_guarantee() -> None:
     assert "typically by 2 percentage points" in first
     assert "Methods without a guarantee: fixed." in first
     one = compared().at("Shortlister", 0.95)
-    error = math.sqrt(one.guaranteed_accuracy * (1 - one.guaranteed_accuracy) / 150)
+    share = (one.guaranteed_accuracy * 150 + 1) / 152  # Laplace's rule.
+    error = math.sqrt(share * (1 - share) / 150)
     beginning = (
         f"95% guaranteed: the sets of Shortlister contain the true label for "
         f"{100 * one.guaranteed_accuracy:.1f}% of the 150 test rows (standard error "

@@ -7,7 +7,7 @@ results are returned as NumPy arrays; tensors stay on their device, and results 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -17,8 +17,20 @@ from torch import Tensor
 from shortlist._utils.validation import check_finite, check_tensor, check_unmasked
 
 Array: TypeAlias = "NDArray[np.generic] | Tensor"
-ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object]"
+ArrayLike: TypeAlias = "NDArray[np.generic] | Tensor | Sequence[object] | SupportsArray"
 ArrayType: TypeAlias = Literal["numpy", "torch"]
+
+
+class SupportsArray(Protocol):
+    """Anything that NumPy can read, such as frames and columns of pandas, Polars and Arrow."""
+
+    def __array__(self) -> NDArray[Any]:
+        """Return the values as an array."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
 
 
 def infer_array_type(x: object) -> ArrayType:

@@ -13,6 +13,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
+    "skl2onnx": "skl2onnx",
     "skops": "skops",
     "PIL": "images",
     "ray": "ray",

@@ -65,6 +65,19 @@ class PredictorMixin(SavingMixin):
         return plot_guarantee(self, scores, y, features, accuracies=accuracies, ax=ax)  # type: ignore[arg-type]
 
 
+class ClassifierExportMixin:
+    """Give a classifier with prediction sets the method `export_onnx`."""
+
+    def export_onnx(self, path: str | os.PathLike[str], X: object = None, **options: Any) -> Path:
+        """Write the fitted model as one ONNX graph, from X to prediction sets.
+
+        See :func:`shortlist.onnx.export_classifier`.
+        """
+        from shortlist.onnx.classifier import export_classifier
+
+        return export_classifier(self, path, X, **options)  # type: ignore[arg-type]
+
+
 class ComparisonMixin:
     """Give a comparison the method `report`."""
 

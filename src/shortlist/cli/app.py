@@ -10,13 +10,36 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from shortlist._version import __version__
 
+
+class FlagMixin:
+    """Show no type for flags in the help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters of the command, those of `--help` included."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
+
+
+class Command(FlagMixin, TyperCommand):
+    """A command of the program."""
+
+
+class Group(FlagMixin, TyperGroup):
+    """The program with its commands."""
+
+
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",  # Paragraphs fill the width.
     pretty_exceptions_enable=False,

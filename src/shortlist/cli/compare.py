@@ -15,7 +15,7 @@ from rich.table import Table
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.extras import require
-from shortlist.cli.app import app, errors_in_one_line
+from shortlist.cli.app import Command, app, errors_in_one_line
 from shortlist.cli.columns import (
     DataOptions,
     check_no_identifier,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 Inputs: TypeAlias = "tuple[Ranking, ArrayLike, ArrayLike | None]"
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File for the plot (.png, .svg or .pdf).")
@@ -76,7 +76,7 @@ def demo(
     typer.echo(f"Curves: {picture}   ({time.monotonic() - begun:.0f} s)")
 
 
-@app.command()
+@app.command(cls=Command)
 def compare(
     data: Annotated[
         str,

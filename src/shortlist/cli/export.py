@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.app import Command, app, errors_in_one_line, say
 from shortlist.cli.options import (
     Accuracy,
     AsJson,
@@ -20,9 +20,9 @@ from shortlist.cli.options import (
 )
 
 
-@app.command()
+@app.command(cls=Command)
 def inspect(model: ModelFolder, as_json: AsJson = False) -> None:
-    """Show what a model contains: its guarantee, its training data and its parameters."""
+    """Show what a model contains: its guarantee, its stages, its data and its parameters."""
     with errors_in_one_line():
         from shortlist.io.models import inspect as read
         from shortlist.io.persistence import printable
@@ -41,16 +41,17 @@ def _describe(about: dict[str, Any]) -> list[str]:
         f"{about['type']}, written by shortlist {about['library_version']} "
         f"(format {about['format_version']}), {about['bytes']:,} bytes of weights",
         f"guarantee: {about['guarantee']}",
+        *([f"can guarantee: {about['fit']['guarantees']}"] if "fit" in about else []),
         f"classes: {len(classes):,} ({shown})",
         f"data: {facts or 'none'}",
         "parameters: " + ", ".join(f"{name}={value!r}" for name, value in parameters.items()),
     ]
-    return lines + [
-        f"{key}: {about[key]}" for key in ("estimator", "method", "features") if key in about
-    ]
+    lines += [f"{key}: {about[key]}" for key in ("estimator", "method", "features") if key in about]
+    fitted = {k: v for k, v in about.get("fit", {}).items() if k not in ("classes", "guarantees")}
+    return lines + [f"{name}: {value}" for name, value in fitted.items() if name not in about]
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     model: ModelFolder,
     output: Annotated[
@@ -82,8 +83,8 @@ def export(
         predictor = load(model)
         if not hasattr(predictor, "export_onnx"):
             raise ValueError(
-                f"{str(model)!r} is a {type(predictor).__name__}, but only models that take scores "
-                "can be exported; save its attribute method_ and export that"
+                f"{str(model)!r} is a {type(predictor).__name__}, which predicts no sets; export "
+                "the model that was fitted on its scores"
             )
         point = set_options(
             accuracy=accuracy, delta=delta, mean_size=mean_size, cost_weight=cost_weight, by=by

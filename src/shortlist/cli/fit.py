@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.app import Command, app, errors_in_one_line, say
 from shortlist.cli.columns import (
     DataOptions,
     check_no_identifier,
@@ -62,7 +62,7 @@ class FitResult:
     n_rows: int
 
 
-@app.command()
+@app.command(cls=Command)
 def fit(
     data: Data,
     output: Annotated[
@@ -169,7 +169,7 @@ def fit(
     say(text, record, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def calibrate(
     model: ModelFolder,
     data: Data,
@@ -358,4 +358,4 @@ def _named_features(features: NDArray[np.generic] | None, rows: Rows) -> ArrayLi
         return features
     import pandas as pd
 
-    return pd.DataFrame(features, columns=rows.feature_names, copy=False)  # type: ignore[return-value]
+    return pd.DataFrame(features, columns=rows.feature_names, copy=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from shortlist.cli.app import app, errors_in_one_line, say
+from shortlist.cli.app import Command, app, errors_in_one_line, say
 from shortlist.cli.columns import DataOptions
 from shortlist.cli.models import LoadedModel
 from shortlist.cli.options import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shortlist.datasets import Rows
 
 
-@app.command()
+@app.command(cls=Command)
 def predict(
     model: ModelFolder,
     data: Data,

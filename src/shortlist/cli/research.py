@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from shortlist._utils.extras import require
-from shortlist.cli.app import app, errors_in_one_line
+from shortlist.cli.app import Command, app, errors_in_one_line
 
 
-@app.command()
+@app.command(cls=Command)
 def theory(
     depth: Annotated[int, typer.Option(help="Multiple of the default number of cases.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
@@ -42,7 +42,7 @@ bound.
 """
 
 
-@app.command()
+@app.command(cls=Command)
 def paper(
     figures: Annotated[
         list[str] | None,
@@ -141,7 +141,7 @@ def paper(
     typer.echo(f"Numbers behind the verdicts: {report.page}")
 
 
-@app.command()
+@app.command(cls=Command)
 def features(
     images: Annotated[
         Path,

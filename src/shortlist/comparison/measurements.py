@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from shortlist._utils.tables import format_number
 
 
 @dataclass(frozen=True)
@@ -51,52 +54,62 @@ class Measurement:
     predict_seconds: float
 
 
-def format_table(
-    measurements: Sequence[Measurement], main_accuracy: float, n_calibration: int, n_test: int
-) -> str:
-    """Return measurements as a table in plain text, with an explanation of its columns.
+Columns: TypeAlias = list[tuple[str, list[str]]]
 
-    The columns about a guarantee are for `main_accuracy`. They are left out if no method has one.
+
+@dataclass(frozen=True)
+class MeasurementTable:
+    """A table of measurements: headings, names of the methods, and columns of numbers.
+
+    Parameters
+    ----------
+    heading : str
+        What the columns about accuracies show.
+    names : list of str
+        Names of the methods.
+    columns : list of (str, list of str)
+        Heading and cells of each column.
     """
-    has_guarantee = any(not math.isnan(m.guaranteed_accuracy) for m in measurements)
-    lines = _table(measurements, main_accuracy, has_guarantee)
-    if has_guarantee:
-        lines += ["", *_legend(main_accuracy, n_test)]
-    elif n_calibration:
-        lines += ["", "There are too few calibration rows to guarantee any of these accuracies."]
-    return "\n".join(lines)
+
+    heading: str
+    names: list[str]
+    columns: Columns
 
 
-def _table(
-    measurements: Sequence[Measurement], main_accuracy: float, has_guarantee: bool
-) -> list[str]:
-    """Return the lines of the table: a heading, and a line for each method."""
-    by_method: dict[str, list[Measurement]] = {}
+def measurement_tables(
+    measurements: Sequence[Measurement], main_accuracy: float
+) -> list[MeasurementTable]:
+    """Return the sizes of all methods as a table, and what is guaranteed at `main_accuracy`.
+
+    The second table is left out if no method has a guarantee.
+    """
+    by_method: dict[str, dict[float, Measurement]] = {}
     for measurement in measurements:
-        by_method.setdefault(measurement.method, []).append(measurement)
-    title, guarantee_title = "mean size at accuracy", f"{main_accuracy:g} guaranteed: accuracy"
-    width = max(map(len, [title, *by_method]))
+        by_method.setdefault(measurement.method, {})[measurement.accuracy] = measurement
     accuracies = dict.fromkeys(measurement.accuracy for measurement in measurements)
-    head = f"{title:<{width}}" + "".join(f"{accuracy:>8g}" for accuracy in accuracies)
-    if has_guarantee:
-        head += f" | {guarantee_title}   size  violation  worst class  single"
-    lines = [f"{head} |  fit s  predict s"]
-    for name, own in by_method.items():
-        line = f"{name:<{width}}" + "".join(_format(measurement.size) for measurement in own)
-        main = next(m for m in own if m.accuracy == main_accuracy)
-        if has_guarantee:
-            line += (
-                f" | {_format(main.guaranteed_accuracy, len(guarantee_title))}"
-                f"{_format(main.guaranteed_size, 7)}"
-                f"{_format(main.size_stratified_violation, 11)}{_format(main.worst_class, 13)}"
-                f"{_format(main.single_share, 8)}"
-            )
-        lines.append(f"{line} | {main.fit_seconds:6.1f}{_format(main.predict_seconds, 11)}")
-    return lines
+    names = list(by_method)
+    main = [own[main_accuracy] for own in by_method.values()]
+    sizes: Columns = [
+        (f"{accuracy:g}", [format_number(own[accuracy].size) for own in by_method.values()])
+        for accuracy in accuracies
+    ]
+    sizes.append(("fit s", [format_number(m.fit_seconds, 1) for m in main]))
+    sizes.append(("predict s", [format_number(m.predict_seconds) for m in main]))
+    tables = [MeasurementTable("mean size at accuracy", names, sizes)]
+    if any(not math.isnan(m.guaranteed_accuracy) for m in measurements):
+        guaranteed: Columns = [
+            ("accuracy", [format_number(m.guaranteed_accuracy) for m in main]),
+            ("size", [format_number(m.guaranteed_size) for m in main]),
+            ("violation", [format_number(m.size_stratified_violation) for m in main]),
+            ("worst class", [format_number(m.worst_class) for m in main]),
+            ("single", [format_number(m.single_share) for m in main]),
+        ]
+        tables.append(MeasurementTable(f"{main_accuracy:g} guaranteed", names, guaranteed))
+    return tables
 
 
-def _legend(accuracy: float, n_test: int) -> list[str]:
-    """Return the lines that explain the columns."""
+def legend(accuracy: float, n_test: int) -> list[str]:
+    """Return the lines that explain the columns of the tables."""
     error = math.sqrt(accuracy * (1 - accuracy) / n_test)
     return [
         "mean size at accuracy: at equal accuracy on the test rows",
@@ -107,5 +120,4 @@ def _legend(accuracy: float, n_test: int) -> list[str]:
     ]
 
 
-def _format(value: float, width: int = 8) -> str:
-    return f"{'-' if math.isnan(value) else f'{value:.3f}':>{width}}"
+NO_GUARANTEES = "There are too few calibration rows to guarantee any of these accuracies."

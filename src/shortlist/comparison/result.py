@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.extras import require
+from shortlist._utils.html import card, details, paragraph, table
 from shortlist._utils.integrations import ComparisonMixin
-from shortlist.comparison.measurements import Measurement, format_table
+from shortlist._utils.tables import WIDTH, format_columns
+from shortlist.comparison.measurements import (
+    NO_GUARANTEES,
+    Measurement,
+    legend,
+    measurement_tables,
+)
 from shortlist.comparison.rows import LabeledRows
 from shortlist.frontier import Frontier
 from shortlist.predictors import SetPredictor
@@ -224,6 +232,28 @@ class Comparison(ComparisonMixin):
         return ax
 
     def __repr__(self) -> str:
-        """Return the comparison as a table in plain text."""
-        table = format_table(self.measurements, self.main_accuracy, self.n_calibration, self.n_test)
-        return "\n".join([self.summary, "", table])
+        """Return the comparison as tables in plain text, with an explanation of the columns."""
+        tables = measurement_tables(self.measurements, self.main_accuracy)
+        lines = wrap(self.summary, WIDTH)
+        for one in tables:
+            lines += ["", *format_columns(one.heading, one.names, one.columns)]
+        notes = self._notes(has_guarantee=len(tables) > 1)
+        return "\n".join([*lines, "", *notes] if notes else lines)
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as HTML, for notebooks."""
+        tables = measurement_tables(self.measurements, self.main_accuracy)
+        parts = []
+        for one in tables:
+            titles, cells = zip(*one.columns, strict=True)
+            rows = [[name, *row] for name, *row in zip(one.names, *cells, strict=True)]
+            parts.append(table([one.heading, *titles], rows))
+        notes = self._notes(has_guarantee=len(tables) > 1)
+        explained = [details("columns", "\n".join(notes))] if notes else []
+        return card("Comparison", paragraph(self.summary), *parts, *explained)
+
+    def _notes(self, *, has_guarantee: bool) -> list[str]:
+        """Return the lines below the tables."""
+        if has_guarantee:
+            return legend(self.main_accuracy, self.n_test)
+        return [NO_GUARANTEES] if self.n_calibration else []

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,8 +22,6 @@ from shortlist.families import Family
 from shortlist.learning.temperature import fit_scale
 from shortlist.ranking import Ranking, as_ranking
 from shortlist.ranking.score_types import ScoreType, infer_score_type
-
-AnyFamily = TypeVar("AnyFamily", bound="LevelFamily")
 
 
 class LevelFamily(Family):
@@ -49,9 +47,7 @@ class LevelFamily(Family):
         """Whether the thresholds are not known yet."""
         return self.thresholds is None
 
-    def fit(
-        self: AnyFamily, ranking: Ranking, index: Tensor | None, score_type: ScoreType
-    ) -> AnyFamily:
+    def fit(self, ranking: Ranking, index: Tensor | None, score_type: ScoreType) -> Self:
         """Return the family with thresholds from these rows, unless it has some already."""
         if self.thresholds is not None:
             return self
@@ -59,6 +55,12 @@ class LevelFamily(Family):
         family.score_type_ = score_type
         family.scale_ = 1.0 if index is None else fit_scale(ranking, index, score_type)
         family.thresholds = family._find_thresholds(ranking, index)
+        return family
+
+    def _without_thresholds(self) -> Self:
+        """Return a copy of the family that has no thresholds yet."""
+        family = copy.copy(self)
+        family.thresholds = None
         return family
 
     def _levels(self, ranking: Ranking) -> Levels:
@@ -135,7 +137,7 @@ class Conformal(LevelFamily):
 
     def calibrate(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, score_type: str = "auto"
-    ) -> Conformal:
+    ) -> Self:
         """Return a copy of the family with thresholds from labeled rows.
 
         Parameters
@@ -154,8 +156,7 @@ class Conformal(LevelFamily):
         """
         ranking, declared = _read(scores, score_type)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
-        fresh = Conformal(self.score, self.levels, penalty=self.penalty, k_reg=self.k_reg)
-        return fresh.fit(ranking, index, declared)
+        return self._without_thresholds().fit(ranking, index, declared)
 
     def make_score(self) -> ConformityScore:
         """Return the score whose levels are compared with the thresholds."""
@@ -210,7 +211,7 @@ class DenisHebiri(LevelFamily):
         if wrong or (np.diff(self.mean_sizes) <= 0).any():
             raise ValueError(f"mean_sizes must increase and be at least 1; got {mean_sizes!r}")
 
-    def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> DenisHebiri:
+    def calibrate(self, scores: ArrayLike | Ranking, *, score_type: str = "auto") -> Self:
         """Return a copy of the family with thresholds from rows without labels.
 
         Parameters
@@ -226,7 +227,7 @@ class DenisHebiri(LevelFamily):
             Family with thresholds.
         """
         ranking, declared = _read(scores, score_type)
-        return DenisHebiri(self.mean_sizes).fit(ranking, None, declared)
+        return self._without_thresholds().fit(ranking, None, declared)
 
     def make_score(self) -> ConformityScore:
         """Return the score whose levels are compared with the thresholds."""

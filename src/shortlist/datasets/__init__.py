@@ -8,7 +8,7 @@ from shortlist.datasets.images.folder import read_image_folder
 from shortlist.datasets.images.svhn import read_svhn
 from shortlist.datasets.row_files import read_rows, stream_rows
 from shortlist.datasets.rows import Rows
-from shortlist.datasets.samples import FeatureFile, Samples
+from shortlist.datasets.samples import FeatureFile, GaussianSamples, Samples
 from shortlist.datasets.synthetic import digits, gaussian
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "read_rows",
     "stream_rows",
     "Samples",
+    "GaussianSamples",
     "FeatureFile",
     "load",
     "save",

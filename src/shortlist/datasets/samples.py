@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +34,13 @@ class Samples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, rows: slice | NDArray[np.integer]) -> Samples:
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> Self:
         p = self.posterior
-        return Samples(self.x[rows], self.y[rows], self.classes, None if p is None else p[rows])
+        return replace(
+            self, x=self.x[rows], y=self.y[rows], posterior=None if p is None else p[rows]
+        )
 
-    def split(self, *sizes: int, seed: int = 0) -> list[Samples]:
+    def split(self, *sizes: int, seed: int = 0) -> list[Self]:
         """Split the rows at random into disjoint parts.
 
         Parameters
@@ -71,7 +74,27 @@ class Samples:
         return parts if ends[-1] == len(self) else [*parts, self[order[ends[-1] :]]]
 
     def __repr__(self) -> str:
-        return f"Samples({len(self):,} × {self.x.shape[1]}, {len(self.classes)} classes)"
+        name = type(self).__name__
+        return f"{name}({len(self):,} × {self.x.shape[1]}, {len(self.classes)} classes)"
+
+
+@dataclass(frozen=True, repr=False)
+class GaussianSamples(Samples):
+    """Features and labels with the true probability of each class.
+
+    Parameters
+    ----------
+    x : array of shape (n_rows, n_features)
+        Features.
+    y : array of shape (n_rows,)
+        True labels, as indices into `classes`.
+    classes : array of shape (n_classes,)
+        Names of the classes.
+    posterior : array of shape (n_rows, n_classes)
+        True conditional probability of each class.
+    """
+
+    posterior: NDArray[np.floating]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.validation import check_choice, check_count
-from shortlist.datasets.samples import Samples
+from shortlist.datasets.samples import GaussianSamples, Samples
 
 COVARIANCES = ("equal", "unequal")
 BLOCK_ROWS = 65_536
@@ -22,7 +22,7 @@ def gaussian(
     spread: float = 0.4,
     n_classes: int = 10,
     dimension: int = 100,
-) -> Samples:
+) -> GaussianSamples:
     """Draw the paper's synthetic data: balanced Gaussian classes with a known posterior.
 
     The means are drawn from N(0, separation² I). Means and variances depend on the seed alone, so
@@ -52,7 +52,7 @@ def gaussian(
 
     Returns
     -------
-    Samples
+    GaussianSamples
         Rows in random order, with their true posterior.
 
     Raises
@@ -87,7 +87,7 @@ def gaussian(
         log_variances = np.random.default_rng([seed, 2]).normal(0.0, spread, shape)
         x *= np.exp(log_variances / 2).astype(np.float32)[y]
     x += means[y].astype(np.float32)
-    return Samples(x, y, np.arange(n_classes), _posterior(x, means, log_variances))
+    return GaussianSamples(x, y, np.arange(n_classes), _posterior(x, means, log_variances))
 
 
 def _posterior(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self, overload
 
 from torch import Tensor
 
@@ -78,7 +78,7 @@ class Family(ABC):
         """Whether the members depend on data that they have not been fitted on."""
         return False
 
-    def fit(self, ranking: Ranking, index: Tensor, score_type: ScoreType) -> Family:
+    def fit(self, ranking: Ranking, index: Tensor, score_type: ScoreType) -> Self:
         """Return the family with members that are fitted on labeled rows.
 
         Selectors call this in their own `fit`. The default is to return the family unchanged.
@@ -229,6 +229,10 @@ class Family(ABC):
         sizes = self.sizes_of(ranking).gather(1, choice[:, None].long())[:, 0]
         return PredictionSets.from_ranking(ranking, sizes, guarantee=guarantee)
 
+    @overload
+    def sizes(self, scores: Tensor) -> Tensor: ...
+    @overload
+    def sizes(self, scores: ArrayLike | Ranking) -> Array: ...
     def sizes(self, scores: ArrayLike | Ranking) -> Array:
         """Return the size of each member's set in each row.
 
@@ -244,6 +248,10 @@ class Family(ABC):
         ranking = self._as_checked_ranking(scores)
         return to_array_type(self.sizes_of(ranking), ranking.array_type)
 
+    @overload
+    def hits(self, scores: Tensor, y: ArrayLike) -> Tensor: ...
+    @overload
+    def hits(self, scores: ArrayLike | Ranking, y: ArrayLike) -> Array: ...
     def hits(self, scores: ArrayLike | Ranking, y: ArrayLike) -> Array:
         """Return whether each member's set contains the label of the row.
 

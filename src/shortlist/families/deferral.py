@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -81,9 +81,9 @@ class Deferral(Family):
         """Whether the sets depend on data; see `Family.needs_fit`."""
         return self.family.needs_fit
 
-    def fit(self, ranking: Ranking, index: Tensor, score_type: ScoreType) -> Family:
+    def fit(self, ranking: Ranking, index: Tensor, score_type: ScoreType) -> Self:
         """Return the family with fitted sets; see `Family.fit`."""
-        return Deferral(self.family.fit(ranking, index, score_type), self.others)
+        return type(self)(self.family.fit(ranking, index, score_type), self.others)
 
     def check(self, ranking: Ranking) -> None:
         """Raise if the sets do not fit the ranking; see `Family.check`."""

@@ -20,7 +20,9 @@ function showNumbers(method, point) {
   }
   const accuracy = point.hits / data.nTest;
   const size = point.labels / data.nTest;
-  const error = Math.sqrt((accuracy * (1 - accuracy)) / data.nTest);
+  // One more hit and one more miss: without them, the error of 100% would be 0.
+  const expected = (point.hits + 1) / (data.nTest + 2);
+  const error = Math.sqrt((expected * (1 - expected)) / data.nTest);
   show("accuracy", accuracy, percent(accuracy, 2));
   byId("error").textContent = `± ${percent(error, 2)} standard error`;
   show("size", size, number(size));

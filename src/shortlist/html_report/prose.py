@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shortlist._utils.proportions import standard_error
 from shortlist.guarantee import Guarantee, complement, count_rows
 from shortlist.html_report.content import Content
 from shortlist.html_report.method_content import Method
@@ -166,7 +167,7 @@ def _measured(content: Content, method: Method) -> list[str]:
         point = method.points[at]
         n = content.n_test
         share = point.hits / n
-        error = math.sqrt(share * (1 - share) / n)
+        error = float(standard_error(point.hits, n))
         sentences.append(
             f"{percent(accuracy)} guaranteed: the sets of {method.name} contain the true label "
             f"for {rounded_percent(share)} of the {count_test_rows(n)} (standard error "

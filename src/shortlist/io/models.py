@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -44,9 +44,10 @@ DESCRIPTION = {
     "estimator": TEXT,
     "method": TEXT,
     "features": TEXT,
+    "fit": FACTS,
 }
 """What a file says about its model, for a person. Loading does not use it."""
-OPTIONAL = ("estimator", "method", "features")
+OPTIONAL = ("estimator", "method", "features", "fit")
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -100,6 +101,7 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
     model_format = _format_of(model)
     if not model_format.is_fitted(model):
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet; fit it, then save it")
+    model_format.check_packages(model)
     encoder = Encoder(FORMATS)
     state = encoder(model, type(model).__name__)
     files = {WEIGHTS: pack(encoder.tensors), **model_format.dump_files(model)}
@@ -130,7 +132,7 @@ def load(
     *,
     device: str = "cpu",
     trusted: Sequence[str] = (),
-) -> Model:
+) -> Any:
     """Read a model that `save` wrote. Nothing in the files is executed.
 
     Parameters
@@ -148,7 +150,8 @@ def load(
     Returns
     -------
     SetPredictor, ShortlistClassifier or LinearClassifier
-        The model.
+        The model. Type checkers cannot know which type it has; annotate the variable:
+        ``model: sl.Shortlister = sl.load("model")``.
 
     Raises
     ------
@@ -176,7 +179,7 @@ def load(
         raise ModelFileError(
             f"{os.fspath(path)!r} cannot be loaded: it is nested too deep"
         ) from error
-    return cast(Model, model)
+    return model
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, object]:
@@ -222,12 +225,14 @@ def _describe(model: Model, model_format: ModelFormat) -> dict[str, object]:
     """Return what a file says about its model; see `DESCRIPTION`."""
     predictor = model_format.predictor(model)
     parameters = {name: _as_plain(value) for name, value in model.get_params(deep=False).items()}
+    describe = getattr(model, "describe", None)  # A linear classifier has nothing to add.
     return {
         "type": type(model).__name__,
         "parameters": parameters,
         "classes": [str(name) for name in np.asarray(model.classes_).tolist()],
         "guarantee": _describe_guarantee(predictor),
         "data": _describe_data(predictor),
+        **({} if describe is None else {"fit": describe()}),
         **model_format.describe(model),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Self
 
 import numpy as np
 import torch
@@ -24,8 +25,10 @@ from shortlist._utils.arrays import (
 from shortlist._utils.blocks import matrix_blocks
 from shortlist._utils.integrations import SavingMixin
 from shortlist._utils.labels import label_array
+from shortlist._utils.notebook import DescriptionMixin
 from shortlist._utils.ordering import top_label
 from shortlist._utils.progress import Show
+from shortlist._utils.tables import summarize_names
 from shortlist._utils.validation import check_present, check_unmasked
 from shortlist.learning.networks import Standardize, zero_last_layer
 from shortlist.learning.settings import resolve_device, training_settings
@@ -50,7 +53,7 @@ def _has_probabilities(estimator: LinearClassifier) -> bool:
     return True
 
 
-class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
+class LinearClassifier(SavingMixin, DescriptionMixin, ClassifierMixin, BaseEstimator):
     """Linear classifier with scores `h(x, y) = w_y · x + b_y`, as in the paper's experiments.
 
     Parameters
@@ -148,7 +151,22 @@ class LinearClassifier(SavingMixin, ClassifierMixin, BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> LinearClassifier:
+    def describe(self) -> dict[str, str]:
+        """Return what is known about the fitted classifier, by topic. Notebooks show it.
+
+        Returns
+        -------
+        dict of str to str
+            Classes, number of features and loss.
+        """
+        check_is_fitted(self)
+        return {
+            "classes": summarize_names(self.classes_.tolist()),
+            "features": f"{self.n_features_in_:,}",
+            "loss": str(self.loss),
+        }
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on features and labels.
 
         Parameters

@@ -1,5 +1,6 @@
 """Models as ONNX graphs, from scores (and features) to prediction sets, for any runtime."""
 
+from shortlist.onnx.classifier import export_classifier
 from shortlist.onnx.export import export_onnx, threshold_for
 from shortlist.onnx.graph import Value
 from shortlist.onnx.model_graph import ModelGraph
@@ -9,6 +10,7 @@ from shortlist.onnx.sets import GraphSets
 
 __all__ = [
     "export_onnx",
+    "export_classifier",
     "threshold_for",
     "ScoreRows",
     "ModelGraph",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sklearn.exceptions import NotFittedError
 
@@ -17,6 +18,9 @@ from shortlist.onnx.operating_points import OperatingPoint
 from shortlist.onnx.overrides import PREDICTION, check_overrides
 from shortlist.onnx.sets import GraphSets
 from shortlist.predictors import ConformalPredictor, SetPredictor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 def export_onnx(
@@ -127,8 +131,38 @@ def export_onnx(
     True
     """
     require_package("onnx")
-    check_choice(dtype, "dtype", ("float32", "float64"))
     check_target(path, overwrite=overwrite, example="model.onnx")
+    graph = onnx_graph(
+        model,
+        accuracy=accuracy,
+        delta=delta,
+        mean_size=mean_size,
+        cost_weight=cost_weight,
+        by=by,
+        candidates=candidates,
+        dtype=dtype,
+    )
+    return write(graph, path)
+
+
+def onnx_graph(
+    model: SetPredictor,
+    *,
+    accuracy: float | None = None,
+    delta: float | None = None,
+    mean_size: float | None = None,
+    cost_weight: float | None = None,
+    by: str | None = None,
+    candidates: int | None = None,
+    dtype: str = "float32",
+) -> ModelProto:
+    """Return the graph of a fitted model; see `export_onnx`."""
+    check_choice(dtype, "dtype", ("float32", "float64"))
+    if hasattr(model, "method_"):
+        raise ValueError(
+            f"a {type(model).__name__} takes X, not scores; call its method export_onnx(path, X), "
+            "or export its attribute method_"
+        )
     if not hasattr(model, "_classes"):
         raise NotFittedError(
             f"this {type(model).__name__} is not fitted yet; call fit(scores, y) first"
@@ -147,7 +181,7 @@ def export_onnx(
         "score_type": model.score_type_,
         **sets.metadata,
     }
-    return write(onnx_model(graph.graph, sets, metadata, type(model).__name__), path)
+    return onnx_model(graph.graph, sets, metadata, type(model).__name__)
 
 
 def _n_candidates(model: SetPredictor, given: int | None) -> int | None:

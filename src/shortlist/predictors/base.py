@@ -6,13 +6,16 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike, to_tensor
 from shortlist._utils.integrations import PredictorMixin
+from shortlist._utils.notebook import DescriptionMixin
+from shortlist._utils.tables import summarize_names
 from shortlist.conformal.quantiles import UnreachableError
 from shortlist.frontier import Frontier
 from shortlist.predictors.validation import ScoreValidationMixin
@@ -20,8 +23,11 @@ from shortlist.ranking import Ranking, as_ranking
 from shortlist.sets import PredictionSets
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+
+COMMON_ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+"""Accuracies that a description of a model mentions."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Outcomes(NamedTuple):
     """Number of labels in each row's set."""
 
 
-class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
+class SetPredictor(ScoreValidationMixin, PredictorMixin, DescriptionMixin, BaseEstimator, ABC):
     """A method that turns scores (and features) into prediction sets.
 
     To write a method, implement `fit`, `predict_set` and `frontier`. The other members describe
@@ -88,7 +94,7 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
-    ) -> SetPredictor:
+    ) -> Self:
         """Learn from the scores (and features) of labeled rows.
 
         Parameters
@@ -300,6 +306,50 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, BaseEstimator, ABC):
         return
 
     # Description of the method
+
+    def describe(self) -> dict[str, str]:
+        """Return what is known about the fitted model, by topic. Notebooks show it.
+
+        Returns
+        -------
+        dict of str to str
+            Classes, scores, features, calibration rows and the accuracies that they guarantee.
+            Some methods add what they learned.
+        """
+        names = self.feature_names
+        return {
+            "classes": summarize_names(np.asarray(self.classes_).tolist()),
+            "scores": getattr(self, "score_type_", "any"),
+            **self._describe_fit(),
+            **({} if names is None else {"feature names": summarize_names(names)}),
+            "calibration rows": f"{self.n_calibration:,}",
+            "guarantees": self._describe_guarantees(),
+        }
+
+    def _describe_fit(self) -> dict[str, str]:
+        """Return what `fit` learned, by topic."""
+        return {}
+
+    def _describe_guarantees(self) -> str:
+        """Return which common accuracies can be guaranteed."""
+        if not self.is_calibrated:
+            return "none: not calibrated"
+        reachable = []
+        for accuracy in COMMON_ACCURACIES:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)
+                    self.check_reachable(accuracy)
+            except UnreachableError:
+                break
+            except ValueError as error:  # Such as a parameter that was changed after `fit`.
+                return f"none: {error}"
+            reachable.append(accuracy)
+        if not reachable:
+            return f"no accuracy of {COMMON_ACCURACIES[0]} or more"
+        whom = "" if self.conditional_on is None else f" for each {self.conditional_on}"
+        beyond = COMMON_ACCURACIES[len(reachable) :][:1]
+        return f"accuracies up to {reachable[-1]}{whom}" + "".join(f", not {a}" for a in beyond)
 
     @property
     def uses_features(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from shortlist._utils.arrays import Array, ArrayLike
 from shortlist._utils.frames import column_names, match_columns
-from shortlist._utils.integrations import SavingMixin
+from shortlist._utils.integrations import ClassifierExportMixin, SavingMixin
 from shortlist._utils.labels import label_array
+from shortlist._utils.notebook import DescriptionMixin
 from shortlist._utils.ordering import top_label
 from shortlist._utils.sklearn_inputs import as_numeric_matrix, take_table_rows
 from shortlist._utils.validation import (
@@ -36,6 +37,7 @@ from shortlist.learning.settings import resolve_seed
 from shortlist.predictors.base import SetPredictor
 from shortlist.predictors.cross_fitting import (
     Classifier,
+    FittedClassifier,
     Folds,
     Rows,
     class_scores,
@@ -66,7 +68,14 @@ def _base_has(name: str) -> Callable[[ShortlistClassifier], bool]:
     return check
 
 
-class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class ShortlistClassifier(
+    SavingMixin,
+    ClassifierExportMixin,
+    DescriptionMixin,
+    MetaEstimatorMixin,
+    ClassifierMixin,
+    BaseEstimator,
+):
     """Add prediction sets to any scikit-learn classifier.
 
     The classifier is cross-fitted, so that the set predictor learns from scores of rows that the
@@ -127,7 +136,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
     """
 
     classes_: NDArray[np.generic]
-    estimator_: Classifier
+    estimator_: FittedClassifier
     method_: SetPredictor
     _encoder: FeatureEncoder | None
     _open_classes: bool
@@ -158,7 +167,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         self.random_state = random_state
 
     @classmethod
-    def from_fitted(cls, estimator: Classifier, method: SetPredictor) -> ShortlistClassifier:
+    def from_fitted(cls, estimator: FittedClassifier, method: SetPredictor) -> Self:
         """Combine a fitted classifier and a fitted set predictor.
 
         Parameters
@@ -205,6 +214,21 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         default: Classifier = LogisticRegression()
         return default if self.estimator is None else self.estimator
 
+    def describe(self) -> dict[str, str]:
+        """Return what is known about the fitted model, by topic. Notebooks show it.
+
+        Returns
+        -------
+        dict of str to str
+            The classifier, the method, and what the method says about itself.
+        """
+        check_is_fitted(self, "method_")
+        return {
+            "classifier": " ".join(repr(self.estimator_).split()),
+            "method": type(self.method_).__name__,
+            **self.method_.describe(),
+        }
+
     def fit(
         self,
         X: object,
@@ -212,7 +236,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
         sample_weight: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
-    ) -> ShortlistClassifier:
+    ) -> Self:
         """Cross-fit the classifier, fit the set predictor on its scores, and calibrate it.
 
         Parameters
@@ -358,9 +382,7 @@ class ShortlistClassifier(SavingMixin, MetaEstimatorMixin, ClassifierMixin, Base
             raise ValueError(f"y must hold labels of at least two classes; it holds {given}")
         return labels
 
-    def calibrate(
-        self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None
-    ) -> ShortlistClassifier:
+    def calibrate(self, X: object, y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
         """Calibrate the method again, with rows that `fit` did not see.
 
         Parameters
@@ -635,7 +657,7 @@ def _check_objects(y: ArrayLike) -> None:
     is_list = isinstance(y, list | tuple)
     if not is_list and getattr(y, "dtype", None) != np.dtype(object):
         return
-    objects = list(y) if is_list else np.asarray(y).ravel().tolist()
+    objects = list(cast(list[object], y)) if is_list else np.asarray(y).ravel().tolist()
     for row, label in enumerate(objects):
         if label is None or (isinstance(label, float) and label != label):
             raise ValueError(f"y is missing in row {row}; leave such rows out")

@@ -409,6 +409,9 @@ class ConformalPredictor(SetPredictor):
         is_tuned = score.needs_fit() and "accuracy" in score.get_params()
         return is_tuned or self.temperature == "size"
 
+    def _describe_fit(self) -> dict[str, str]:
+        return {**self.score_.describe(), "temperature": f"{self.temperature_:.4g}"}
+
     def check_reachable(self, accuracy: float) -> None:
         """Raise if the calibration rows cannot guarantee it; see `SetPredictor.check_reachable`."""
         if self.is_calibrated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from inspect import signature
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,20 @@ does not know."""
 
 
 class Classifier(Protocol):
-    """The methods of a scikit-learn classifier that are used here."""
+    """A scikit-learn classifier, fitted or not."""
 
-    classes_: NDArray[np.generic]
+    @property
+    def fit(self) -> Callable[..., Any]:
+        """Method that fits the classifier. It may take `sample_weight`."""
+        ...
 
-    def fit(self, X: object, y: object, **parameters: object) -> Classifier:
-        """Fit the classifier."""
+
+class FittedClassifier(Classifier, Protocol):
+    """A fitted scikit-learn classifier."""
+
+    @property
+    def classes_(self) -> NDArray[np.generic]:
+        """Classes, in the order of the columns of the scores."""
         ...
 
 
@@ -117,7 +125,7 @@ def fit_classifier(
     X: object,
     y: NDArray[np.generic],
     sample_weight: NDArray[np.generic] | None,
-) -> Classifier:
+) -> FittedClassifier:
     """Return a fitted clone of a classifier.
 
     Parameters
@@ -138,14 +146,16 @@ def fit_classifier(
     fresh: Classifier = clone(estimator)
     if is_regressor(fresh):
         raise ValueError(f"{fresh!r} is a regressor; a classifier is needed")
-    if sample_weight is None:
-        return fresh.fit(X, y)
-    name = "sample_weight"
-    if isinstance(fresh, Pipeline):
-        name = f"{fresh.steps[-1][0]}__sample_weight"
-    elif not takes_argument(fresh.fit, name):
-        raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
-    return fresh.fit(X, y, **{name: sample_weight})
+    weights: dict[str, object] = {}
+    if sample_weight is not None:
+        name = "sample_weight"
+        if isinstance(fresh, Pipeline):
+            name = f"{fresh.steps[-1][0]}__sample_weight"
+        elif not takes_argument(fresh.fit, name):
+            raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
+        weights[name] = sample_weight
+    fitted: FittedClassifier = fresh.fit(X, y, **weights)
+    return fitted
 
 
 def takes_argument(function: Callable[..., object], name: str) -> bool:
@@ -155,7 +165,7 @@ def takes_argument(function: Callable[..., object], name: str) -> bool:
 
 
 def class_scores(
-    fitted: Classifier, X: object, classes: NDArray[np.generic]
+    fitted: FittedClassifier, X: object, classes: NDArray[np.generic]
 ) -> NDArray[np.floating]:
     """Return the probabilities or decision values of a classifier, by the columns of `classes`.
 

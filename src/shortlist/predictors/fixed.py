@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -65,7 +65,7 @@ class FixedSelector(SetPredictor):
         features: ArrayLike | None = None,
         *,
         classes: ArrayLike | None = None,
-    ) -> FixedSelector:
+    ) -> Self:
         """Check the family against the scores; see `SetPredictor.fit`. Nothing is learned."""
         ranking, index, score_type = self._validate_fit(scores, y, classes)
         family = as_family(self.family, TopK.dense(ranking.depth))

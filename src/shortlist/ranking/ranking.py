@@ -144,7 +144,7 @@ class Ranking(RankedRows):
         if columns is not None:
             check_distinct(columns, "scores")
             if classes is not None:
-                check_classes(columns, list(classes))
+                check_classes(columns, np.asarray(classes, dtype=object).tolist())
         dense, bounds = as_bounded_matrix(scores, "scores", "classes")
         n = dense.shape[1]
         if n < 2:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist._utils.extras import require
+from shortlist._utils.proportions import standard_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,8 @@ def plot_sizes(sizes: NDArray[np.int64], ax: Axes | None, style: dict[str, objec
     bars = np.arange(0 if counts[0] else 1, len(counts))
     axes.bar(bars, counts[bars] / len(sizes), **{"width": 0.9, **style})  # type: ignore[arg-type]
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if np.count_nonzero(counts) == 1:  # A single bar would fill the axes.
+        axes.set_xlim(max(bars[-1] - 2, 0) - 0.5, bars[-1] + 2.5)
     axes.set_xlabel(f"labels in a set (mean {sizes.mean():.4g})")
     axes.set_ylabel("share of rows")
     return axes
@@ -53,7 +56,7 @@ def plot_classes(
     order = np.argsort(accuracies, kind="stable")[:max_classes]
     shown, lowest = present[order], accuracies[order]
     axes: Axes = plt.subplots()[1] if ax is None else ax
-    errors = np.sqrt(lowest * (1 - lowest) / rows[shown])
+    errors = standard_error(hits[shown], rows[shown])
     options = {"xerr": errors, "height": 0.8, "error_kw": {"elinewidth": 0.8}, **style}
     axes.barh([str(name) for name in names[shown]], lowest, **options)  # type: ignore[arg-type]
     axes.axvline(hits.sum() / rows.sum(), color="black", ls="--", lw=1)

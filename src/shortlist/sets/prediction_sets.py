@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from shortlist._utils.arrays import Array, ArrayLike, ArrayType, row_index, to_array_type, to_tensor
 from shortlist._utils.extras import require
+from shortlist._utils.html import card, paragraph, table
 from shortlist._utils.labels import Classes
+from shortlist._utils.tables import WIDTH, shorten
 from shortlist._utils.validation import check_count
 from shortlist.guarantee import NO_GUARANTEE, Guarantee
 from shortlist.ranking import Ranking
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 REPR_ROWS, REPR_LABELS = 5, 8
 """Rows, and labels of a row, that are printed."""
+HTML_ROWS = 10
+"""Rows that a notebook shows."""
 
 
 class PredictionSets:
@@ -61,7 +66,8 @@ class PredictionSets:
     --------
     >>> sets = PredictionSets.from_lists([["cat"], ["dog", "cat"]], classes=["cat", "dog", "eel"])
     >>> sets
-    PredictionSets: 2 rows, 3 classes, mean size 1.5, sizes 1 to 2 (no accuracy is guaranteed)
+    PredictionSets: 2 rows, 3 classes, mean size 1.5, sizes 1 to 2
+    no accuracy is guaranteed
       [0] cat
       [1] dog, cat
     >>> sets.contains(["cat", "eel"]).tolist(), sets.accuracy(["cat", "eel"])
@@ -425,19 +431,52 @@ class PredictionSets:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
+        if not len(self):
+            return self._title()
+        lines = [self._title(), *wrap(str(self.guarantee), WIDTH)]
+        for i, row in enumerate(self[:REPR_ROWS].labels()):
+            start = f"  [{i}] "
+            lines.append(start + _join_labels(row, WIDTH - len(start)))
+        return "\n".join([*lines, "  …"] if len(self) > REPR_ROWS else lines)
+
+    def _repr_html_(self) -> str:
+        """Return the first sets and the guarantee as HTML, for notebooks."""
+        if not len(self):
+            return card(self._title())
+        rows = [
+            [str(i), _join_labels(row, 2 * WIDTH), str(len(row))]
+            for i, row in enumerate(self[:HTML_ROWS].labels())
+        ]
+        if len(self) > HTML_ROWS:
+            rows.append(["…", f"{len(self) - HTML_ROWS:,} more", ""])
+        return card(
+            self._title(),
+            paragraph(str(self.guarantee)),
+            table(["row", "labels, best first", "size"], rows, n_text=2),
+        )
+
+    def _title(self) -> str:
+        """Return the numbers of rows and classes, and the sizes."""
         rows = "row" if len(self) == 1 else "rows"
         head = f"PredictionSets: {len(self):,} {rows}, {self.n_classes:,} classes"
         if not len(self):
             return head
-        sizes = self._sizes
-        lines = [
-            f"{head}, mean size {self.mean_size:.4g}, sizes {int(sizes.min())} to "
-            f"{int(sizes.max())} ({self.guarantee})"
-        ]
-        for i, row in enumerate(self[:REPR_ROWS].labels()):
-            more = ", …" if len(row) > REPR_LABELS else ""
-            lines.append(f"  [{i}] {', '.join(map(str, row[:REPR_LABELS])) + more or '(empty)'}")
-        return "\n".join([*lines, "  …"] if len(self) > REPR_ROWS else lines)
+        low, high = int(self._sizes.min()), int(self._sizes.max())
+        return f"{head}, mean size {self.mean_size:.4g}, sizes {low} to {high}"
+
+
+def _join_labels(labels: list[object], width: int) -> str:
+    """Return the first labels of a set as text of at most `width` characters."""
+    if not labels:
+        return "(empty)"
+    text = shorten(str(labels[0]), width - 3)
+    for i, label in enumerate(labels[1:], start=1):
+        longer = f"{text}, {label}"
+        # Three characters are kept for the ellipsis of the labels that are left out.
+        if i == REPR_LABELS or len(longer) > width - 3 * (i + 1 < len(labels)):
+            return f"{text}, …"
+        text = longer
+    return text
 
 
 def check_no_repeats(flat: Tensor, sizes: Tensor, classes: Classes) -> None:

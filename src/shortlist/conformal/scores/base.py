@@ -84,6 +84,16 @@ class ConformityScore(BaseEstimator, ABC):
         """
         return self
 
+    def describe(self) -> dict[str, str]:
+        """Return what `fit` learned, by topic.
+
+        Returns
+        -------
+        dict of str to str
+            By default the score with its parameters.
+        """
+        return {"score": repr(self)}
+
     def needs_fit(self) -> bool:
         """Return whether `fit` learns anything. If not, all rows can be used for calibration.
 

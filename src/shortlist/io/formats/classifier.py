@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from shortlist._utils.extras import require
 from shortlist.io.estimators import dump_estimator, load_estimator
 from shortlist.io.fields import (
     FLAG,
@@ -66,6 +67,13 @@ class ClassifierFormat(ModelFormat):
             "method": type(model.method_).__name__,
             "features": model.feature_summary_,
         }
+
+    def check_packages(self, model: Any) -> None:
+        """Raise an ImportError without skops, unless the classifier is in the document."""
+        if type(model.estimator_) not in INLINE:
+            require(
+                "skops", f"saving the scikit-learn classifier {type(model.estimator_).__name__}"
+            )
 
     def dump_files(self, model: Any) -> dict[str, bytes]:
         """Return the classifier in the skops format, unless it is in the document."""

@@ -75,6 +75,9 @@ class ModelFormat(Format):
         """Return what a file says about a model, besides what it says about every model."""
         return {}
 
+    def check_packages(self, model: Any) -> None:
+        """Raise an ImportError if `dump_files` needs a package that is not installed."""
+
     def dump_files(self, model: Any) -> dict[str, bytes]:
         """Return the files that a model needs besides its tensors, by name."""
         return {}

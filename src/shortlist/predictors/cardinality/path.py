@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import nn
@@ -123,7 +123,7 @@ class CardinalityPath(CardinalityBase):
         *,
         classes: ArrayLike | None = None,
         costs: Mapping[str, float | ArrayLike] | None = None,
-    ) -> CardinalityPath:
+    ) -> Self:
         """Train the selectors.
 
         Parameters
@@ -166,7 +166,7 @@ class CardinalityPath(CardinalityBase):
         scores: ArrayLike | Ranking,
         y: ArrayLike,
         features: ArrayLike | None = None,
-    ) -> CardinalityPath:
+    ) -> Self:
         """Count the hits of each member on rows that `fit` did not see, to guarantee an accuracy.
 
         An earlier calibration is replaced.

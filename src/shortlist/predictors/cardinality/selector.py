@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
@@ -114,7 +114,7 @@ class CardinalitySelector(CardinalityBase):
         *,
         classes: ArrayLike | None = None,
         costs: GivenCosts | None = None,
-    ) -> CardinalitySelector:
+    ) -> Self:
         """Train the selector.
 
         Parameters

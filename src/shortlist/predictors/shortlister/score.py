@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -275,6 +276,17 @@ class ShortlisterScore(ConformityScore):
         standardize, n_features = learned.standardize, features.shape[1]
         mean, scale = standardize.mean[:n_features].abs(), standardize.scale[:n_features].abs()
         return bool((mean > MAX_RELATIVE_MEAN * scale).any())
+
+    def describe(self) -> dict[str, str]:
+        """Return which stages were learned, by topic; see `ConformityScore.describe`."""
+        opinions = [] if self.rescorer_ is None else self.rescorer_.opinions
+        counts = Counter(opinion.description for opinion in opinions)
+        pooled = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items())
+        return {
+            "stage 1": f"labels re-scored by {pooled}" if pooled else "not kept: the given scores",
+            "stage 2": "sizes learned" if self.rank_model_ else "not kept: one threshold",
+            "features": "none" if self.n_features_ is None else f"{self.n_features_:,}",
+        }
 
     # Levels
 

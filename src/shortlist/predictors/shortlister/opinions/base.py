@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -163,6 +164,9 @@ class FoldedRows:
 
 class Opinion(ABC):
     """An estimate of the class probabilities of each row."""
+
+    description: ClassVar[str]
+    """What it is, for a person."""
 
     n_tables = 1
     """Number of tables of log-probabilities. Each gets an exponent in the pool."""

@@ -25,6 +25,8 @@ class GivenScores(Opinion):
         Inverse temperature.
     """
 
+    description = "the scores"
+
     def __init__(self, scale: float) -> None:
         self.scale = scale
 
@@ -59,6 +61,8 @@ class ScaledScores(Opinion):
     scaling : VectorScaling
         Factors and biases; one member for each fold, fitted without it.
     """
+
+    description = "the scores, scaled by class"
 
     def __init__(self, scaling: VectorScaling) -> None:
         self.scaling = scaling

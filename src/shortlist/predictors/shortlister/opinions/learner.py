@@ -33,6 +33,8 @@ class LearnerOpinion(Opinion):
         Number of classes.
     """
 
+    description = "a classifier of yours"
+
     def __init__(self, estimators: Sequence[Any], n_classes: int) -> None:
         self.estimators, self.n_classes = list(estimators), n_classes
 

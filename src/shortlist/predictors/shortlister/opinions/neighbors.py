@@ -59,6 +59,8 @@ class Neighbors(Opinion):
         Whether the extra rows are neighbors, too.
     """
 
+    description = "similar rows"
+
     n_tables = 2
 
     def __init__(

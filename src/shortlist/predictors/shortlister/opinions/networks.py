@@ -57,6 +57,8 @@ class NetworkOpinion(Opinion):
         Networks, one for each fold.
     """
 
+    description = "networks"
+
     def __init__(self, network: Ensemble) -> None:
         self.network = network
 
