@@ -72,7 +72,7 @@ def test_a_loss_that_is_not_cost_sensitive_raises_an_error() -> None:
             lambda: sl.ShortlistClassifier(method=sl.CardinalitySelector()).fit(
                 scipy.sparse.csr_array(X), Y
             ),
-            r"needs features.*csr_array.*inputs=\"scores\"",
+            r"needs features, but .*not a dense table.*got csr_array.*features=\.\.\.",
         ),
         (lambda: sl.Ranking.from_candidates([["a"]], [[0.5]]), r"classes=\[\.\.\.\]"),
         (lambda: sl.Frontier([0.5], [1.0], [1]).size_at(95), "between 0 and 1; got 95"),

@@ -229,7 +229,8 @@ def cost_matrix(
     >>> cost_matrix(hits, torch.tensor([[0.0, 2.0]]), 0.5, largest_cost=2.0).tolist()
     [[0.5, 0.5]]
     >>> others = torch.tensor([[4.0]])
-    >>> cost_matrix(hits, torch.tensor([[0.0, 2.0]]), 0.5, 2.0, others, 4.0).tolist()
+    >>> cost_matrix(hits, torch.tensor([[0.0, 2.0]]), 0.5, 2.0, others=others,
+    ...             largest_other=4.0).tolist()
     [[0.25, 0.25, 1.0]]
     """
     weight = torch.as_tensor(cost_weight, dtype=size_costs.dtype, device=size_costs.device)

@@ -283,7 +283,9 @@ def test_a_network_that_torch_cannot_export(tmp_path):
 def test_invalid_operating_points(lac, shortlister, path_of_selectors, tmp_path):
     target = tmp_path / "m.onnx"
     scores, y, x = data("logits").fit
-    with pytest.raises(ValueError, match=r"cost_weight = 0.1, but the levels of LAC are not cost"):
+    with pytest.raises(
+        ValueError, match=r"cost_weight = 0.1, but the levels of this method's score are not cost"
+    ):
         lac.export_onnx(target, cost_weight=0.1)
     with pytest.raises(ValueError, match=r"accuracy = 0.9 and cost_weight = 0.1 were given"):
         shortlister.export_onnx(target, accuracy=0.9, cost_weight=0.1)

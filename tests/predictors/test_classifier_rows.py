@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 import shortlist as sl
@@ -57,13 +60,13 @@ def test_calibration_rows_change_nothing_but_thresholds(name):
     fitted = clone(model).fit(X, Y)
     other = clone(model).fit(*changed(held_out))
     assert fitted.method_.n_calibration == len(held_out)
-    np.testing.assert_array_equal(fitted._means, other._means)
+    np.testing.assert_array_equal(fitted._encoder.means, other._encoder.means)
     np.testing.assert_array_equal(curve_of(fitted), curve_of(other))
     levels = [np.sort(m.method_._calibration.levels) for m in (fitted, other)]
     assert not np.array_equal(*levels)
     # The test can fail: rows to learn from change all of it.
     unlike = clone(model).fit(*changed(learning[:100]))
-    assert not np.array_equal(fitted._means, unlike._means)
+    assert not np.array_equal(fitted._encoder.means, unlike._encoder.means)
     assert not np.array_equal(curve_of(fitted), curve_of(unlike))
 
 
@@ -95,3 +98,14 @@ def test_rows_that_no_fold_tests_are_extra_rows():
         cv=TimeSeriesSplit(3),
     ).fit(x, Y)
     assert without.predict_set(x[:3]).guarantee.n_calibration == 120
+
+
+def test_probabilities_of_float32_rows_are_probabilities() -> None:
+    """Naive Bayes in float32 returns rows that sum to 1.01, which would be taken for logits."""
+    data = sl.datasets.digits()
+    x = data.x.astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf = sl.ShortlistClassifier(GaussianNB(), method=sl.SplitConformal("lac")).fit(x, data.y)
+        clf.predict_set(x[:50])
+    assert clf.method_.score_type_ == "proba"

@@ -137,7 +137,7 @@ def test_the_temperature_is_fitted_on_the_rows_that_do_not_calibrate():
     assert sl.PlugInSelector(temperature=None).fit(scores, y).temperature_ == 1.0
     all_rows = sl.PlugInSelector().fit(scores, y)
     assert all_rows.temperature_ == pytest.approx(sl.fit_temperature(scores, y))
-    with pytest.raises(ValueError, match="this PlugInSelector is not calibrated"):
+    with pytest.raises(ValueError, match="this model is not calibrated"):
         all_rows.predict_set(scores, accuracy=0.9)
 
 
@@ -229,7 +229,7 @@ def test_a_family_whose_largest_set_is_too_small():
     ("parameters", "point", "message"),
     [
         ({"cost_weight": -1}, {}, "cost_weight must be finite and not negative; got -1"),
-        ({"temperature": "hot"}, {}, "temperature must be one of 'auto'; got 'hot'"),
+        ({"temperature": "hot"}, {}, "temperature must be one of 'auto', 'size'; got 'hot'"),
         ({"temperature": 0}, {}, "temperature must be positive; got 0"),
         ({"family": [1, 2]}, {}, "family must be a Family, such as TopK([1, 2, 4]); got [1, 2]"),
         ({"family": sl.TopK([1, 9])}, {}, "size 9, but there are only 6 classes"),

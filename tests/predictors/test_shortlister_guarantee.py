@@ -132,7 +132,7 @@ def test_a_cost_set_after_calibration_needs_another_calibration(stages: bool) ->
     before = model.predict_set(unseen, features, accuracy=0.9)
     by_weight = model.predict_set(unseen, features, cost_weight=0.05)
     model.set_params(cost="log")
-    message = r"cost = 'log', but it was 'linear' at calibration; call calibrate\(scores, y\) again"
+    message = r"cost = 'log', but it was 'linear' at calibration; call calibrate again"
     for options in ({"accuracy": 0.9}, {"mean_size": 2.0}, {"accuracy": 0.8, "by": "class"}, {}):
         with pytest.raises(ValueError, match=message):
             model.predict_set(unseen, features, **options)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ def gram_matrix(x: Tensor) -> Tensor:
 
     Examples
     --------
+    >>> import torch
     >>> gram_matrix(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[10.0, 14.0], [14.0, 20.0]]
     """

@@ -205,7 +205,8 @@ def _join(
         scores = "both_decisions"
     nodes.append(helper.make_node("Cast", [scores], ["scores"], to=element))
     if _has_features(sets):
-        means = np.zeros(rows.shape[1]) if model._means is None else model._means
+        encoder = model._encoder
+        means = np.zeros(rows.shape[1]) if encoder is None else encoder.means
         constants.append(numpy_helper.from_array(means.astype(rows.dtype), "feature_means"))
         nodes.append(helper.make_node("IsNaN", ["X"], ["missing_features"]))
         filled = ["missing_features", "feature_means", "X"]

@@ -157,8 +157,22 @@ def compute(
 
     Parameters
     ----------
-    data, output, figures, scale, seeds, workers, device, progress
-        See :func:`run`.
+    data : path-like
+        Folder of the feature files.
+    output : path-like
+        Folder for the outcomes.
+    figures : sequence of str, optional
+        Figures to compute. See :func:`run`.
+    scale : str or Scale, default="default"
+        Size of the study. See :func:`run`.
+    seeds : int or sequence of int, optional
+        Number of seeds, or the seeds. See :func:`run`.
+    workers : int, optional
+        Number of processes. See :func:`run`.
+    device : str, default="auto"
+        Device to train on. "auto" is the GPU if there is one.
+    progress : bool or "auto", default="auto"
+        Whether to show a progress bar. With "auto" it is shown on a terminal.
 
     Returns
     -------

@@ -266,9 +266,9 @@ class ShortlistClassifier(
             check_consistent_length(X, features)
         elif getattr(method, "needs_features", False):
             raise ValueError(
-                f"{method!r} needs features, but they are {self._summary(encoder, method)}. Use a "
-                "method that takes scores alone, or give ShortlistClassifier a function that "
-                "computes features from X: features=..."
+                f"{method!r} needs features, but they are {self._summary(encoder, method)}; got "
+                f"{type(X).__name__}. Use a method that takes scores alone, or give "
+                "ShortlistClassifier a function that computes features from X: features=..."
             )
 
         x, y_train = take_table_rows(X, train), labels[train]

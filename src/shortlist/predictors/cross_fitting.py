@@ -19,6 +19,8 @@ from shortlist._utils.validation import check_count
 
 Rows: TypeAlias = NDArray[np.intp]
 
+MAX_SUM_ERROR = 0.05
+"""Rows of probabilities whose sum differs from one by less than this are normalized."""
 MISSING_MARGIN = 10.0
 """Difference between the smallest decision value of a row and that of a class that the classifier
 does not know."""
@@ -183,7 +185,7 @@ def class_scores(
     array of shape (n_rows, n_classes)
     """
     if hasattr(fitted, "predict_proba"):
-        scores = np.asarray(fitted.predict_proba(X))
+        scores = _normalize(np.asarray(fitted.predict_proba(X)))
         missing = np.zeros((len(scores), 1))
     elif hasattr(fitted, "decision_function"):
         scores = np.asarray(fitted.decision_function(X))
@@ -203,3 +205,14 @@ def class_scores(
     full = np.repeat(missing.astype(scores.dtype), len(classes), axis=1)
     full[:, np.searchsorted(classes, fitted.classes_)] = scores
     return full
+
+
+def _normalize(proba: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return probabilities whose rows sum to one as precisely as float64 allows.
+
+    Classifiers that compute in float32 can be wrong by a percent: the scores would be taken for
+    logits. Rows that are no probabilities stay as they are.
+    """
+    sums = proba.sum(axis=-1, keepdims=True, dtype=np.float64)
+    is_close = (np.abs(sums - 1) < MAX_SUM_ERROR) & (proba.min(axis=-1, keepdims=True) >= 0)
+    return np.asarray(np.where(is_close, proba / np.where(is_close, sums, 1), proba))

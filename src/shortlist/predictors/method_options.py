@@ -36,7 +36,7 @@ def with_parameters(method: SetPredictor, given: Mapping[str, object]) -> SetPre
     --------
     >>> import shortlist as sl
     >>> with_parameters(sl.SplitConformal("lac"), {"by": "class", "on_unreachable": None})
-    SplitConformal(by='class', score='lac')
+    SplitConformal(by='class')
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     if not chosen:

@@ -89,17 +89,6 @@ class ClassifierFormat(ModelFormat):
         """Return the parameters of a model as they can be saved."""
         return saved_parameters(model, CLASSIFIER_CONVERSIONS)
 
-    def read(self, state: Mapping[str, object]) -> object:
-        """Make a model. Those that were written first have the means of columns of numbers."""
-        fitted = state.get("fitted")
-        if isinstance(fitted, Mapping) and "_means" in fitted:
-            rest = {name: value for name, value in fitted.items() if name != "_means"}
-            means = fitted["_means"]
-            array("f", 1).check("_means", means) if means is not None else None
-            encoder = None if means is None else FeatureEncoder(means, {})
-            state = {**state, "fitted": {**rest, "_encoder": encoder}}
-        return super().read(state)
-
     def write(self, value: Any) -> Mapping[str, object]:
         """Return the parameters of a model, and its attributes if it is fitted."""
         state = dict(super().write(value))
