@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor
 
-from shortlist._utils.blocks import row_blocks
+from shortlist._utils.blocks import RANKED_ELEMENTS, row_blocks
 from shortlist._utils.threads import map_in_threads
 from shortlist.learning.process_group import current_group
 
@@ -171,7 +171,10 @@ class PoolFit:
             return torch.cat(parts).to(torch.float64)
 
         size, device = n * self.tables[0].numel(), self.target.device
-        blocks = list(row_blocks(len(self.target), size // max(1, len(self.target)), device))
+        # Each thread has several tables as large as its block.
+        elements = None if device.type == "cuda" else RANKED_ELEMENTS
+        width = size // max(1, len(self.target))
+        blocks = list(row_blocks(len(self.target), width, device, elements=elements))
         results = map_in_threads(sums, blocks, size=0 if device.type == "cuda" else size)
         total = torch.zeros(1 + n + n * n, dtype=torch.float64, device=device)
         for result in results:

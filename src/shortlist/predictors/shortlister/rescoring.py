@@ -51,6 +51,8 @@ ROUNDING = 2.0**-10
 threads or device: about a thousandth of the probability, a hundred times the largest measured."""
 MAX_TABLE_VALUES = 1 << 27
 """Maximum number of log-probabilities out of fold, of all opinions, that are kept in memory."""
+MAX_SAMPLE_VALUES = 5 * MAX_VALUES
+"""If there are more, the pool is fitted to a sample of rows with this many."""
 GPU_FACTOR = 16
 """How many times more are kept on a GPU."""
 BLOCK_FACTOR = 16
@@ -192,7 +194,7 @@ class Rescorer:
         fits = current_group().world_size == 1 and not exceeds_memory(ranking)
         sample = None
         if not fits or n_tables * n_rows * n_columns > limit:
-            stride = math.ceil(n_rows * n_columns / MAX_VALUES)
+            stride = math.ceil(n_tables * n_rows * n_columns / MAX_SAMPLE_VALUES)
             sample = torch.arange(0, len(rows.index), stride, device=rows.index.device)
         tables, padding = _out_of_fold_tables(opinions, rows, sample)
         target = rows.target if sample is None else rows.target[sample]
