@@ -154,6 +154,22 @@ def test_a_model_that_cannot_guarantee_says_so() -> None:
     assert "allow_empty" in page_of(model).text  # A representation raises no error.
 
 
+@pytest.mark.parametrize("score", ["lac", "raps", "saps"])
+def test_a_description_has_the_sizes_at_guaranteed_accuracies(score: str) -> None:
+    model = sl.SplitConformal(score).fit(DATA.posterior, DATA.y)
+    described = model.describe()
+    assert ("penalty" in described) == (score != "lac")
+    curve = dict(
+        part.split(": ") for part in described["mean size at guaranteed accuracy"].split(", ")
+    )
+    assert list(curve)[0] == "0.8"
+    sizes = [float(size) for size in curve.values()]
+    assert sizes == sorted(sizes)
+    for accuracy, size in zip(curve, sizes, strict=True):
+        new = model.predict_set(DATA.posterior, accuracy=float(accuracy)).mean_size
+        assert new == pytest.approx(size, rel=0.1)
+
+
 def test_a_shortlister_shows_its_stages() -> None:
     model = sl.Shortlister(width=8, rank_width=8, max_epochs=2, folds=2, rescore=True)
     model.fit(DATA.posterior, DATA.y, features=DATA.x)

@@ -104,6 +104,22 @@ class Calibration:
             exhaustive=self.exhaustive,
         )
 
+    def mean_size_at(self, threshold: float) -> float:
+        """Return the mean set size at a threshold, on the rows that choose.
+
+        Parameters
+        ----------
+        threshold : float
+            Threshold. Sets contain the labels whose level is not lower.
+
+        Returns
+        -------
+        float
+            NaN if it is lower than all thresholds that are stored.
+        """
+        reached = np.flatnonzero(self.thresholds <= threshold)
+        return float(self.mean_sizes[reached[0]]) if len(reached) else float("nan")
+
     def at_mean_size(self, mean_size: float, delta: float, n_classes: int) -> Thresholds:
         """Return the lowest threshold with a mean size of at most `mean_size`.
 

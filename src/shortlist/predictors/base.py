@@ -324,28 +324,42 @@ class SetPredictor(ScoreValidationMixin, PredictorMixin, DescriptionMixin, BaseE
             **({} if names is None else {"feature names": summarize_names(names)}),
             "calibration rows": f"{self.n_calibration:,}",
             "guarantees": self._describe_guarantees(),
+            **self._describe_sizes(),
         }
 
     def _describe_fit(self) -> dict[str, str]:
         """Return what `fit` learned, by topic."""
         return {}
 
+    def _describe_sizes(self) -> dict[str, str]:
+        """Return mean sizes that are known from the calibration rows, by topic."""
+        return {}
+
+    def _reachable_accuracies(self) -> list[float]:
+        """Return the common accuracies that can be guaranteed."""
+        reachable = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            for accuracy in COMMON_ACCURACIES if self.is_calibrated else ():
+                try:
+                    self.check_reachable(accuracy)
+                except ValueError:  # Such as a parameter that was changed after `fit`.
+                    break
+                reachable.append(accuracy)
+        return reachable
+
     def _describe_guarantees(self) -> str:
         """Return which common accuracies can be guaranteed."""
         if not self.is_calibrated:
             return "none: not calibrated"
-        reachable = []
-        for accuracy in COMMON_ACCURACIES:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)
-                    self.check_reachable(accuracy)
-            except UnreachableError:
-                break
-            except ValueError as error:  # Such as a parameter that was changed after `fit`.
-                return f"none: {error}"
-            reachable.append(accuracy)
+        reachable = self._reachable_accuracies()
         if not reachable:
+            try:
+                self.check_reachable(COMMON_ACCURACIES[0])
+            except UnreachableError:
+                pass
+            except ValueError as error:
+                return f"none: {error}"
             return f"no accuracy of {COMMON_ACCURACIES[0]} or more"
         whom = "" if self.conditional_on is None else f" for each {self.conditional_on}"
         beyond = COMMON_ACCURACIES[len(reachable) :][:1]

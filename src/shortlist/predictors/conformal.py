@@ -412,6 +412,18 @@ class ConformalPredictor(SetPredictor):
     def _describe_fit(self) -> dict[str, str]:
         return {**self.score_.describe(), "temperature": f"{self.temperature_:.4g}"}
 
+    def _describe_sizes(self) -> dict[str, str]:
+        """Return the mean sizes at common accuracies, if all sets share one threshold."""
+        sizes = []
+        for accuracy in self._reachable_accuracies():
+            thresholds = self.thresholds(accuracy=accuracy)
+            if thresholds.per != "set":
+                return {}
+            size = self._require_calibration().mean_size_at(float(thresholds.values))
+            if not np.isnan(size):
+                sizes.append(f"{accuracy:g}: {size:.3g}")
+        return {"mean size at guaranteed accuracy": ", ".join(sizes)} if sizes else {}
+
     def check_reachable(self, accuracy: float) -> None:
         """Raise if the calibration rows cannot guarantee it; see `SetPredictor.check_reachable`."""
         if self.is_calibrated:

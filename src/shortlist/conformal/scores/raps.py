@@ -101,6 +101,11 @@ class RAPS(ProbabilityScore):
         grid = [{"penalty_": a, "k_reg_": b} for a in penalties for b in starts]
         return shortest(self, grid, ranking, rank, self.accuracy)
 
+    def describe(self) -> dict[str, str]:
+        """Return the score with its penalty; see `ConformityScore.describe`."""
+        penalty, k_reg = self._values()
+        return {**super().describe(), "penalty": f"{penalty:g} for each label beyond {k_reg}"}
+
     def formula(self, terms: LabelTerms) -> Tensor:
         """Return the levels of labels from their terms."""
         penalty, k_reg = self._values()

@@ -90,6 +90,10 @@ class SAPS(ProbabilityScore):
         grid = [{"penalty_": penalty} for penalty in PENALTIES]
         return shortest(self, grid, ranking, rank, self.accuracy)
 
+    def describe(self) -> dict[str, str]:
+        """Return the score with its penalty; see `ConformityScore.describe`."""
+        return {**super().describe(), "penalty": f"{self._penalty():g}"}
+
     def formula(self, terms: LabelTerms) -> Tensor:
         """Return the levels of labels from their terms."""
         later = terms.best[:, :1] + (terms.rank - 2 + terms.u) * self._penalty()
