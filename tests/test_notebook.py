@@ -162,7 +162,7 @@ def test_a_description_has_the_sizes_at_guaranteed_accuracies(score: str) -> Non
     curve = dict(
         part.split(": ") for part in described["mean size at guaranteed accuracy"].split(", ")
     )
-    assert list(curve)[0] == "0.8"
+    assert next(iter(curve)) == "0.8"
     sizes = [float(size) for size in curve.values()]
     assert sizes == sorted(sizes)
     for accuracy, size in zip(curve, sizes, strict=True):
