@@ -25,7 +25,7 @@ demo: $(DEMO)
 	$(BIN)/shortlist demo
 
 test: $(DONE)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # These take too long for every change: the accuracy over many calibrations (pasted into
 # docs/reliability.md), five minutes of threads and processes, and thousands of damaged files.

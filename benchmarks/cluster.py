@@ -198,12 +198,12 @@ class Results:
 
 @contextmanager
 def record_memory(process_name: bytes) -> Iterator[Memory]:
-    """Record the anonymous memory of the largest worker, twice a second."""
+    """Record the anonymous memory of the largest worker, ten times a second."""
     memory: Memory = []
     stop, start = threading.Event(), time.monotonic()
 
     def watch() -> None:
-        while not stop.wait(0.5):
+        while not stop.wait(0.1):
             megabytes = [anonymous_memory(process) for process in worker_processes(process_name)]
             if megabytes:
                 memory.append((time.monotonic() - start, max(megabytes)))

@@ -298,7 +298,7 @@ def test_speed_neighbors_end_with_the_block(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("score", ["lac", "aps"])
 def test_plain_numpy_predicts_the_same_sets(monkeypatch: pytest.MonkeyPatch, score: str) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS / "speed"))
-    draw, plain = import_module("synthetic").draw, import_module("plain_numpy").PlainNumPy
+    draw, plain = import_module("random_scores").draw, import_module("plain_numpy").PlainNumPy
     (scores, y), (new, new_y) = draw(3000, 20, seed=0), draw(3000, 20, seed=1)
     method = plain(score, "proba")
     method.calibrate(scores, y)

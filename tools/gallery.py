@@ -91,6 +91,7 @@ def run_block(code: str, namespace: dict[str, object], folder: Path, stem: str) 
     """Run a block, save its figures, and return what it printed."""
     from matplotlib import pyplot
 
+    pyplot.close("all")  # Those that were open before are not figures of the block.
     output = io.StringIO()
     with contextlib.redirect_stdout(output), warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # A page must not show warnings.

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 from numpy.typing import NDArray
-from synthetic import Floats, Labels
+from random_scores import Floats, Labels
 
 Mask = NDArray[np.generic]
 

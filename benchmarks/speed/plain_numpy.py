@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from synthetic import Floats, Labels
+from random_scores import Floats, Labels
 
 BLOCK_ELEMENTS = 1 << 17
 Sets = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -25,7 +25,7 @@ from typing import Any
 
 from growth import draw_growth
 from neighbors import LOADS, neighbors
-from synthetic import write
+from random_scores import write
 from table import full_tables
 from tasks import BENCHMARKS, CONFORMAL, OWN_PYTHON, Benchmark, Task
 

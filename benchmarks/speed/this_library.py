@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from synthetic import Floats, Labels
+from random_scores import Floats, Labels
 
 import shortlist as sl
 

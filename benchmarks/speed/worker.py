@@ -40,7 +40,7 @@ def conformal(
 ) -> Result:
     """Measure calibration, and prediction of new rows at all levels."""
     from meter import measure
-    from synthetic import read
+    from random_scores import read
 
     module, name = ADAPTERS[library].split(".")
     adapter = getattr(importlib.import_module(module), name)
@@ -80,7 +80,7 @@ def warm_up(method: Any, levels: list[float]) -> None:
 def predict_set(method: str, rows: int, classes: int) -> Result:
     """Measure `predict_set` for many rows, with a model that was calibrated on few rows."""
     from meter import measure
-    from synthetic import draw
+    from random_scores import draw
 
     import shortlist as sl
 
@@ -100,7 +100,7 @@ def selector(members: int, rows: int, classes: int) -> Result:
     """Measure the selector of the paper with |K| = `members`: one epoch, and prediction."""
     import numpy as np
     from meter import measure
-    from synthetic import draw
+    from random_scores import draw
 
     import shortlist as sl
 

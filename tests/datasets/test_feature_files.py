@@ -279,5 +279,5 @@ def test_invalid_targets(tmp_path: Path) -> None:
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(ValueError, match="is a folder"):
         save(tmp_path / "folder.npz", small(), overwrite=True)
-    with pytest.raises(ValueError, match="save writes a FeatureFile; got Samples"):
+    with pytest.raises(ValueError, match="save writes a FeatureFile; got GaussianSamples"):
         save(tmp_path / "x.npz", small().fit)  # type: ignore[arg-type]

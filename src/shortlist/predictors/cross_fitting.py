@@ -19,8 +19,8 @@ from shortlist._utils.validation import check_count
 
 Rows: TypeAlias = NDArray[np.intp]
 
-MAX_SUM_ERROR = 0.05
-"""Rows of probabilities whose sum differs from one by less than this are normalized."""
+MIN_SUM_ERROR, MAX_SUM_ERROR = 1e-4, 0.05
+"""Rows of probabilities whose sum differs from one by an amount between these are normalized."""
 MISSING_MARGIN = 10.0
 """Difference between the smallest decision value of a row and that of a class that the classifier
 does not know."""
@@ -208,11 +208,12 @@ def class_scores(
 
 
 def _normalize(proba: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return probabilities whose rows sum to one as precisely as float64 allows.
+    """Return probabilities whose rows sum to one.
 
     Classifiers that compute in float32 can be wrong by a percent: the scores would be taken for
     logits. Rows that are no probabilities stay as they are.
     """
     sums = proba.sum(axis=-1, keepdims=True, dtype=np.float64)
-    is_close = (np.abs(sums - 1) < MAX_SUM_ERROR) & (proba.min(axis=-1, keepdims=True) >= 0)
-    return np.asarray(np.where(is_close, proba / np.where(is_close, sums, 1), proba))
+    error = np.abs(sums - 1)
+    is_off = (error > MIN_SUM_ERROR) & (error < MAX_SUM_ERROR) & (proba.min(-1, keepdims=True) >= 0)
+    return np.asarray(np.where(is_off, proba / np.where(is_off, sums, 1), proba))
