@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 from zoo import LEARNER, NEW, NEW_X, PARITY, SCORES, X
 
 import shortlist as sl
+from shortlist.io import archive, estimators
 from shortlist.io import learners as module
 from shortlist.io.models import digest
 from shortlist.io.persistence import ModelFileError
@@ -137,3 +138,22 @@ def test_a_damaged_archive_is_not_loaded(model):
     archive[: len(archive) // 2] = 0
     with pytest.raises(ModelFileError, match="cannot be read"):
         module.load_learners(archive, 6)
+
+
+@pytest.mark.parametrize("failures", [1, 4, 5])
+def test_a_system_error_of_the_interpreter_is_tried_again(tmp_path, monkeypatch, model, failures):
+    """Python 3.11 can raise one if several threads parse the headers of arrays."""
+    folder, calls = model.save(tmp_path / "model"), []
+
+    def check_archive(*arguments):
+        calls.append(arguments)
+        if len(calls) <= failures:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return archive.check_archive(*arguments)
+
+    monkeypatch.setattr(estimators, "check_archive", check_archive)
+    if failures < estimators.ATTEMPTS:
+        assert digest(sl.load(folder)) == digest(model)
+    else:
+        with pytest.raises(ModelFileError, match="recursion depth"):
+            sl.load(folder)

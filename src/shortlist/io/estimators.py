@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 SCORING_METHODS = ("predict_proba", "decision_function")
 MAX_NAMES = 20
 """Largest number of untrusted types in an error."""
+ATTEMPTS = 5
+"""How often an archive is read after a SystemError. Some versions of Python raise one, whatever the
+file is, if several threads parse text at the same time, such as the headers of arrays."""
 
 
 def dump_estimator(model: ShortlistClassifier) -> bytes:
@@ -99,6 +103,17 @@ def load_parts(data: bytes, trusted: frozenset[str], check: Callable[[object], N
     ModelFileError
         If the archive is damaged, has untrusted types, or has attributes that `fit` cannot set.
     """
+    for _ in range(ATTEMPTS - 1):
+        with suppress(SystemError):
+            return _read_parts(data, trusted, check)
+    try:
+        return _read_parts(data, trusted, check)
+    except SystemError as error:
+        raise ModelFileError(f"the classifier cannot be read: {error}") from error
+
+
+def _read_parts(data: bytes, trusted: frozenset[str], check: Callable[[object], None]) -> Any:
+    """Read an archive once; see `load_parts`."""
     skops = _skops()
     try:
         data, refused = check_archive(data, trusted)
@@ -115,6 +130,8 @@ def load_parts(data: bytes, trusted: frozenset[str], check: Callable[[object], N
             check_fitted(parts, trusted)
     except ModelFileError as error:
         raise ModelFileError(f"the classifier cannot be read: {error}") from error
+    except SystemError:
+        raise
     except Exception as error:  # The type of the error depends on where the damage is.
         reason = " ".join(str(error).split())[:200]
         raise ModelFileError(f"the classifier cannot be read: {reason}") from error
