@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,6 +170,18 @@ def test_a_description_has_the_sizes_at_guaranteed_accuracies(score: str) -> Non
     for accuracy, size in zip(curve, sizes, strict=True):
         new = model.predict_set(DATA.posterior, accuracy=float(accuracy)).mean_size
         assert new == pytest.approx(size, rel=0.1)
+
+
+def test_saving_and_showing_a_model_by_class_do_not_warn(tmp_path: Path) -> None:
+    """Its thresholds warn about classes that share one, but nothing is predicted here."""
+    model = sl.SplitConformal("lac", by="class", temperature=None)
+    model.fit(DATA.posterior[:24], DATA.y[:24])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.save(tmp_path / "model")
+        assert "mean size at guaranteed accuracy" not in model.describe()
+    with pytest.warns(UserWarning, match="share one threshold"):
+        model.predict_set(DATA.posterior[:3], accuracy=0.9)
 
 
 def test_a_shortlister_shows_its_stages() -> None:

@@ -414,6 +414,8 @@ class ConformalPredictor(SetPredictor):
 
     def _describe_sizes(self) -> dict[str, str]:
         """Return the mean sizes at common accuracies, if all sets share one threshold."""
+        if self.conditional_on is not None:
+            return {}
         sizes = []
         for accuracy in self._reachable_accuracies():
             thresholds = self.thresholds(accuracy=accuracy)
