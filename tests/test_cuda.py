@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
 import shortlist as sl
+from shortlist.learning.cuda_graphs import WARM_UP_STEPS, GraphedStep
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -136,3 +139,28 @@ def test_a_shortlister_trained_there_serves_arrays_from_here(
     sets = model.fit(scores, y, features=x).predict_set(scores, x)
     assert not isinstance(sets.sizes, torch.Tensor)
     assert model.score_.rescorer_.standardize.mean.device.type == "cuda"
+
+
+def test_a_graph_in_garbage_does_not_disturb_a_recording() -> None:
+    device = torch.device("cuda")
+    rows = torch.arange(8, device=device)
+
+    def make_step(allocations: int) -> GraphedStep:
+        def step(rows: torch.Tensor) -> torch.Tensor:
+            kept = [[] for _ in range(allocations)]  # Makes the garbage collector run.
+            return rows.double().mean() + len(kept)
+
+        return GraphedStep(step, len(rows), device)
+
+    def run(step: GraphedStep) -> float:
+        return [float(step(rows)) for _ in range(WARM_UP_STEPS + 2)][-1]
+
+    gc.collect()
+    earlier = make_step(0)
+    run(earlier)
+    cycle = [earlier]
+    cycle.append(cycle)  # Only the garbage collector can delete the graph.
+    gc.disable()
+    del earlier, cycle
+    gc.enable()
+    assert run(make_step(100_000)) == 100_003.5

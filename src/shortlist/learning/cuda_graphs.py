@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -61,8 +62,25 @@ class GraphedStep:
         """Record a step as a CUDA graph."""
         self._rows = rows.clone()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with _no_garbage_collection(), torch.cuda.graph(self._graph):
             self._loss = self._step(self._rows)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect garbage before a block and none during it.
+
+    A graph of an earlier training that is deleted while another is recorded would end the
+    recording with an error.
+    """
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -62,6 +62,8 @@ EFFORTS: dict[str, list[tuple[str, int, int, float, float, bool]]] = {
         ("two-layer", 2, 2, 0.5, 0.3, False),
         ("large two-layer", 4, 2, 0.6, 0.3, False),
         ("three-layer", 2, 3, 0.4, 0.2, False),
+        ("large", 4, 1, 0.7, 0.4, False),
+        ("largest", 8, 1, 0.6, 0.2, False),
     ],
 }
 """Networks of stage 1 for each effort: name, width (a factor), hidden layers, dropout of units and

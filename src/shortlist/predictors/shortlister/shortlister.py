@@ -75,7 +75,7 @@ class Shortlister(ConformalPredictor):
     width : int, default=512
         Number of hidden units of the networks of stage 1. With the effort "standard" and more than
         40,000 rows to learn from, networks without the given scores have twice as many; with the
-        effort "best", some networks have up to four times as many.
+        effort "best", some networks have up to eight times as many.
     rank_width : int, default=64
         Number of hidden units in each layer of the networks of stage 2.
     learning_rate : float, default=5e-4
