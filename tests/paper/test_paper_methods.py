@@ -7,6 +7,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.paper.methods import ScoredFile, solve
+from shortlist.paper.reading import size_at
 from shortlist.paper.tasks import Task
 
 
@@ -65,6 +66,13 @@ def test_an_outcome_records_the_training_of_the_classifier():
     assert record.capped == 1
     assert outcome.capped
     assert outcome.versions["device"] == "cpu"
+
+
+def test_top_k_can_be_read_between_its_sizes():
+    file = sl.datasets.FeatureFile(*sl.datasets.gaussian(900, n_classes=4).split(400, 300))
+    (trace,) = solve(Task("top-k", "x", 300), ScoredFile(file, "full", 0, 2)).traces
+    curve = sl.Frontier(trace.accuracy, trace.mean_size, trace.parameter, trace.parameter_name)
+    assert size_at(curve, sum(trace.accuracy[:2]) / 2) == pytest.approx(1.5)
 
 
 def test_held_out_and_seen_rows():

@@ -23,7 +23,12 @@ from small_shortlisters import (
 import shortlist as sl
 from shortlist.predictors.shortlister.opinions import GivenScores, LearnerOpinion
 from shortlist.predictors.shortlister.pool import Pool
-from shortlist.predictors.shortlister.score import MANY_ROWS, ShortlisterScore
+from shortlist.predictors.shortlister.score import (
+    MANY_ROWS,
+    MIN_NETWORK_ROWS,
+    MIN_ROWS,
+    ShortlisterScore,
+)
 
 # The stages
 
@@ -36,6 +41,17 @@ def test_features_with_information_on_labels_give_smaller_sets() -> None:
     actual = model.frontier(scores, y, x).size_at(0.9)
     plug_in = sl.PlugInSelector().fit(*rows(600, 1)[:2]).frontier(scores, y).size_at(0.9)
     assert actual < 0.6 * plug_in
+
+
+def test_few_rows_are_re_scored_without_networks() -> None:
+    scores, y, x = rows(MIN_NETWORK_ROWS - 1, 1)
+    few = shortlister().fit(scores, y, x)
+    assert (few.rescored_, few.learned_sizes_, few.history_) == (True, False, {})
+    unseen = rows(2000, 2)
+    lac = sl.SplitConformal("lac", calibration=None).fit(scores, y).frontier(*unseen[:2])
+    assert few.frontier(*unseen).size_at(0.9) < 0.7 * lac.size_at(0.9)
+    fewer = shortlister().fit(scores[: MIN_ROWS - 1], y[: MIN_ROWS - 1], x[: MIN_ROWS - 1])
+    assert (fewer.rescored_, fewer.learned_sizes_) == (False, False)
 
 
 @pytest.mark.parametrize("rescore", ["auto", False])

@@ -162,7 +162,9 @@ def _selectors(task: Task, scored: ScoredFile, train: Samples, test: Samples) ->
 def _top_k(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:
     family = TopK.dense(len(test.classes))
     ranking = Ranking.from_scores(scored.probabilities(test).cpu())
-    return _trace(FixedSelector(family).fit(ranking, test.y).frontier(ranking, test.y))
+    curve = FixedSelector(family).fit(ranking, test.y).frontier(ranking, test.y)
+    # The parameter is the size: see `shortlist.paper.reading`.
+    return _trace(Frontier(curve.accuracy, curve.mean_size, curve.mean_size, "size", curve.name))
 
 
 def _lac(task: Task, scored: ScoredFile, train: Samples, test: Samples) -> Curves:

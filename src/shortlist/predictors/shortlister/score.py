@@ -44,8 +44,10 @@ from shortlist.ranking import Ranking
 MAX_RELATIVE_MEAN = 2.0**13
 """If a feature's mean exceeds its standard deviation by this factor, float32 would round its values
 to about a thousandth of the deviation, so the features are kept in float64."""
-MIN_ROWS = 200
+MIN_ROWS = 40
 """With fewer rows to learn from, no stage is learned by default."""
+MIN_NETWORK_ROWS = 200
+"""With fewer rows, stage 1 has no networks and stage 2 is not learned by default."""
 BATCH_SIZE = 1024
 """Number of rows of a batch to which `learning_rate` applies without scaling."""
 MAX_BATCH_SIZE = 8 * BATCH_SIZE
@@ -218,7 +220,9 @@ class ShortlisterScore(ConformityScore):
 
     def _recipe(self, n_rows: int) -> Recipe:
         """Return which opinions of stage 1 are fitted to this many rows."""
-        architectures = []
+        architectures: list[Architecture] = []
+        if n_rows < MIN_NETWORK_ROWS and _requested(self.rescore, "rescore") is None:
+            return Recipe(architectures, list(self.learners or ()))
         for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]:
             doubled = self.effort == "standard" and not residual and n_rows > MANY_ROWS
             width = (2 if doubled else 1) * factor * self.width
@@ -241,7 +245,7 @@ class ShortlisterScore(ConformityScore):
             raise ValueError("rescore=True needs features: fit(scores, y, features=X)")
         enough = n_rows >= MIN_ROWS
         fit_rescorer = features is not None and (enough if rescore is None else rescore)
-        wanted = enough and self.effort != "fast"
+        wanted = n_rows >= MIN_NETWORK_ROWS and self.effort != "fast"
         fit_sizes = wanted if learn_sizes is None else learn_sizes
         if (fit_rescorer or fit_sizes) and len(ranking) < self.folds:
             raise ValueError(

@@ -57,9 +57,10 @@ class Shortlister(ConformalPredictor):
         Scikit-learn classifiers that estimate the class from the features. Stage 1 fits copies of
         each, and uses those that help.
     rescore : "auto" or bool, default="auto"
-        Whether to learn stage 1. "auto" learns it if there are features and it helps.
+        Whether to learn stage 1. "auto" learns it if there are features and it helps, with 40 rows
+        or more, and with networks if there are 200 or more.
     learn_sizes : "auto" or bool, default="auto"
-        Whether to learn stage 2. "auto" learns it if it helps.
+        Whether to learn stage 2. "auto" learns it if it helps, with 200 rows or more.
     calibration : float or None, default=0.25
         Fraction of the rows of `fit` that is used for calibration. With None, both stages learn
         from all rows, and `calibrate` must be called before an accuracy can be guaranteed.
