@@ -18,7 +18,8 @@ from shortlist._utils.validation import check_choice
 from shortlist.onnx.export import export_onnx, onnx_graph
 from shortlist.onnx.file import write
 from shortlist.onnx.graph import IR_VERSION, OPSET, require_package
-from shortlist.predictors.classifier import CLASSIFIER_ROUNDING, ShortlistClassifier
+from shortlist.predictors.classifier import ShortlistClassifier
+from shortlist.predictors.classifier.inputs import CLASSIFIER_ROUNDING
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -111,7 +112,7 @@ def export_classifier(
 
 def _check_rows(model: ShortlistClassifier, X: object) -> NDArray[np.generic]:
     """Return X as a matrix of numbers; raise if it is none, or has other columns than in `fit`."""
-    matrix = as_numeric_matrix(model._match_columns(X))
+    matrix = as_numeric_matrix(model._inputs.match_columns(X))
     if matrix is None or not len(matrix):
         raise ValueError(
             f"X must be a dense table of numbers with at least one row to be the input of a graph; "
@@ -162,7 +163,7 @@ def _has_features(sets: ModelProto) -> bool:
 
 def _check_features(model: ShortlistClassifier, rows: NDArray[np.generic]) -> None:
     """Raise unless the features are X itself, with missing values replaced."""
-    features = model._features_of(rows)
+    features = model._inputs.features(rows)
     known = np.isfinite(rows)
     plain = None if features is None else np.asarray(features)
     if plain is None or plain.shape != rows.shape or (plain != rows)[known].any():
@@ -249,7 +250,7 @@ def _compare(graph: ModelProto, model: ShortlistClassifier, rows: NDArray[np.gen
     except Exception as error:  # The errors of onnxruntime have no common type.
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"onnxruntime cannot run the {name}: {reason}. {ALONE}") from error
-    expected = model._scores_of(rows)
+    expected = model._inputs.scores(rows)
     shape = np.shape(scores)
     if shape != expected.shape:
         raise ValueError(
