@@ -11,7 +11,6 @@ from torch import Tensor
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show
-from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost
 from shortlist.predictors.base import AcceptedRows, SetPredictor
@@ -238,9 +237,6 @@ class Shortlister(ConformalPredictor):
     def _make_score(self) -> ShortlisterScore:
         names = ShortlisterScore._get_param_names()
         return ShortlisterScore(**{name: getattr(self, name) for name in names})
-
-    def _make_calibrator(self, by: str | None) -> Calibrator:
-        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> ShortlisterScore:
         self.score_.cost = self.cost
