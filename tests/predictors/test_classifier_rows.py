@@ -47,7 +47,7 @@ def curve_of(model: sl.ShortlistClassifier) -> NDArray:
 
 
 def _parts(model: sl.ShortlistClassifier, x: NDArray) -> tuple[NDArray, NDArray, object]:
-    return model._scores_of(x), np.arange(50) % 3, model._features_of(x)
+    return model._inputs.scores(x), np.arange(50) % 3, model._inputs.features(x)
 
 
 @pytest.mark.parametrize("name", METHODS)

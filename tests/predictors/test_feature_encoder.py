@@ -12,7 +12,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.predictors.feature_encoder import MAX_VALUES, FeatureEncoder
+from shortlist.predictors.classifier.feature_encoder import MAX_VALUES, FeatureEncoder
 
 RNG = np.random.default_rng(0)
 N = 200

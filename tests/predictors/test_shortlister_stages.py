@@ -21,10 +21,10 @@ from small_shortlisters import (
 )
 
 import shortlist as sl
+from shortlist.predictors.shortlister.efforts import MANY_ROWS, SOME_ROWS
 from shortlist.predictors.shortlister.opinions import GivenScores, LearnerOpinion
 from shortlist.predictors.shortlister.pool import Pool
 from shortlist.predictors.shortlister.score import (
-    MANY_ROWS,
     MIN_NETWORK_ROWS,
     MIN_ROWS,
     ShortlisterScore,
@@ -164,6 +164,16 @@ def test_with_many_rows_a_network_without_the_scores_is_twice_as_wide() -> None:
     for n_rows, width in ((MANY_ROWS, 8), (MANY_ROWS + 1, 16)):
         widths = {a.name: a.width for a in score._recipe(n_rows).architectures}
         assert widths == {"residual network": 8, "wide network": width}
+
+
+def test_the_two_largest_networks_with_one_layer_need_some_rows() -> None:
+    score = ShortlisterScore(effort="best", width=8)
+    few, many = (
+        {a.name: a.width for a in score._recipe(n_rows).architectures}
+        for n_rows in (SOME_ROWS, SOME_ROWS + 1)
+    )
+    assert (len(few), max(few.values())) == (5, 32)
+    assert many == few | {"large network": 32, "largest network": 64}
 
 
 def test_the_effort_decides_which_networks_are_trained() -> None:

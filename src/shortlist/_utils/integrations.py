@@ -65,8 +65,8 @@ class PredictorMixin(SavingMixin):
         return plot_guarantee(self, scores, y, features, accuracies=accuracies, ax=ax)  # type: ignore[arg-type]
 
 
-class ClassifierExportMixin:
-    """Give a classifier with prediction sets the method `export_onnx`."""
+class ClassifierExportMixin(SavingMixin):
+    """Give a classifier with prediction sets the methods `save` and `export_onnx`."""
 
     def export_onnx(self, path: str | os.PathLike[str], X: object = None, **options: Any) -> Path:
         """Write the fitted model as one ONNX graph, from X to prediction sets.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from shortlist._utils.atomic_write import atomic_write
 from shortlist._utils.extras import require
+from shortlist._utils.tables import format_number
 from shortlist.cli.app import Command, app, errors_in_one_line
 from shortlist.cli.columns import (
     DataOptions,
@@ -277,14 +277,10 @@ def _table(demonstration: Demonstration) -> Table:
         kept = comparison.at(method, 0.95)
         table.add_row(
             method,
-            *(_number(size, 2) for size in sizes),
-            _number(kept.guaranteed_accuracy, 4),
-            _number(kept.guaranteed_size, 2),
+            *(format_number(size, 2) for size in sizes),
+            format_number(kept.guaranteed_accuracy, 4),
+            format_number(kept.guaranteed_size, 2),
             f"{kept.fit_seconds:.1f}",
             style="bold" if method == "Shortlister" else None,
         )
     return table
-
-
-def _number(value: float, digits: int) -> str:
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -66,7 +66,7 @@ class LoadedModel:
     def set_on_unreachable(self, choice: str) -> None:
         """Set what to do about an accuracy that cannot be guaranteed."""
         from shortlist._utils.validation import check_choice
-        from shortlist.predictors.method_options import with_parameters
+        from shortlist.predictors.classifier.method import with_parameters
 
         check_choice(choice, "--on-unreachable", ("raise", "all"))
         self.method = with_parameters(self.method, {"on_unreachable": choice})
@@ -77,7 +77,7 @@ class LoadedModel:
 
     def predict_set(self, rows: Rows, **operating_point: Any) -> PredictionSets:
         """Predict the sets of rows whose columns are in the order of the model."""
-        from shortlist.predictors.method_options import check_operating_point
+        from shortlist.predictors.classifier.method import check_operating_point
 
         check_operating_point(self.method.predict_set, operating_point)
         if self.classifier is not None:
@@ -113,7 +113,7 @@ def group_options(method: Callable[..., object], rows: Rows) -> dict[str, Any]:
     ValueError
         If the method takes no groups.
     """
-    from shortlist.predictors.cross_fitting import takes_argument
+    from shortlist.predictors.classifier.cross_fitting import takes_argument
 
     if rows.groups is None:
         return {}

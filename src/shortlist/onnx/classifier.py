@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from shortlist._utils.validation import check_choice
 from shortlist.onnx.export import export_onnx, onnx_graph
 from shortlist.onnx.file import write
 from shortlist.onnx.graph import IR_VERSION, OPSET, require_package
-from shortlist.predictors.classifier import CLASSIFIER_ROUNDING, ShortlistClassifier
+from shortlist.predictors.classifier import ShortlistClassifier
+from shortlist.predictors.classifier.inputs import CLASSIFIER_ROUNDING
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 PREFIX = "classifier_"
 """Prefix of the names of the classifier's part of the graph."""
@@ -111,7 +112,7 @@ def export_classifier(
 
 def _check_rows(model: ShortlistClassifier, X: object) -> NDArray[np.generic]:
     """Return X as a matrix of numbers; raise if it is none, or has other columns than in `fit`."""
-    matrix = as_numeric_matrix(model._match_columns(X))
+    matrix = as_numeric_matrix(model._inputs.match_columns(X))
     if matrix is None or not len(matrix):
         raise ValueError(
             f"X must be a dense table of numbers with at least one row to be the input of a graph; "
@@ -162,11 +163,15 @@ def _has_features(sets: ModelProto) -> bool:
 
 def _check_features(model: ShortlistClassifier, rows: NDArray[np.generic]) -> None:
     """Raise unless the features are X itself, with missing values replaced."""
-    features = model._features_of(rows)
+    features = model._inputs.features(rows)
     known = np.isfinite(rows)
     plain = None if features is None else np.asarray(features)
     if plain is None or plain.shape != rows.shape or (plain != rows)[known].any():
         raise ValueError(f"the features of the set predictor are computed in Python. {ALONE}")
+
+
+Part: TypeAlias = "tuple[list[NodeProto], list[TensorProto]]"
+"""Nodes of a graph, and their constants."""
 
 
 def _join(
@@ -176,45 +181,22 @@ def _join(
     rows: NDArray[np.generic],
 ) -> ModelProto:
     """Return one graph, in which X is the input of the classifier and of the set predictor."""
-    from onnx import compose, helper, numpy_helper
+    from onnx import compose, helper
 
-    first = compose.add_prefix_graph(classifier.graph, PREFIX)
-    second = sets.graph
-    kept = [value for value in second.input if value.name not in ("scores", "features")]
-    start, scores, first_nodes = first.input[0].name, first.output[1].name, list(first.node)
-    for node in first.node:
-        if node.op_type == "ZipMap":  # It makes dictionaries of the scores.
-            scores = node.input[0]
-            first_nodes.remove(node)
-    start_info = helper.make_tensor_value_info(
+    first, second = compose.add_prefix_graph(classifier.graph, PREFIX), sets.graph
+    start = helper.make_tensor_value_info(
         "X", helper.np_dtype_to_tensor_dtype(rows.dtype), ["rows", rows.shape[1]]
     )
+    kept = [value for value in second.input if value.name not in ("scores", "features")]
     element = next(v for v in second.input if v.name == "scores").type.tensor_type.elem_type
-    nodes = [
-        helper.make_node("Identity", ["X"], [start]),
-        *first_nodes,
-    ]
-    constants = []
-    if not hasattr(model.estimator_, "predict_proba") and len(model.classes_) == 2:
-        # The decision value s of two classes gives the scores -s/2 and s/2.
-        halves = np.array([[-0.5, 0.5]], dtype=rows.dtype)
-        constants.append(numpy_helper.from_array(np.array([-1]), "last_column"))
-        constants.append(numpy_helper.from_array(halves, "halves"))
-        nodes.append(helper.make_node("Gather", [scores, "last_column"], ["decision"], axis=1))
-        nodes.append(helper.make_node("Mul", ["decision", "halves"], ["both_decisions"]))
-        scores = "both_decisions"
-    nodes.append(helper.make_node("Cast", [scores], ["scores"], to=element))
+    nodes, constants = _score_part(first, model, rows.dtype, element)
     if _has_features(sets):
-        encoder = model._encoder
-        means = np.zeros(rows.shape[1]) if encoder is None else encoder.means
-        constants.append(numpy_helper.from_array(means.astype(rows.dtype), "feature_means"))
-        nodes.append(helper.make_node("IsNaN", ["X"], ["missing_features"]))
-        filled = ["missing_features", "feature_means", "X"]
-        nodes.append(helper.make_node("Where", filled, ["features"]))
+        more_nodes, more_constants = _feature_part(model, rows)
+        nodes, constants = nodes + more_nodes, constants + more_constants
     graph = helper.make_graph(
         [*nodes, *second.node],
         second.name,
-        [start_info, *kept],
+        [start, *kept],
         list(second.output),
         initializer=[*constants, *first.initializer, *second.initializer],
     )
@@ -227,9 +209,47 @@ def _join(
         producer_name=sets.producer_name,
         producer_version=sets.producer_version,
     )
-    metadata = {entry.key: entry.value for entry in sets.metadata_props}
-    helper.set_model_props(joined, metadata)
+    helper.set_model_props(joined, {entry.key: entry.value for entry in sets.metadata_props})
     return joined
+
+
+def _score_part(
+    classifier: GraphProto, model: ShortlistClassifier, dtype: np.dtype[Any], element: int
+) -> Part:
+    """Return the part that computes "scores" of the type `element` from "X"."""
+    from onnx import helper, numpy_helper
+
+    nodes, scores = list(classifier.node), classifier.output[1].name
+    for node in classifier.node:
+        if node.op_type == "ZipMap":  # It makes dictionaries of the scores.
+            scores = node.input[0]
+            nodes.remove(node)
+    nodes.insert(0, helper.make_node("Identity", ["X"], [classifier.input[0].name]))
+    constants = []
+    if not hasattr(model.estimator_, "predict_proba") and len(model.classes_) == 2:
+        # The decision value s of two classes gives the scores -s/2 and s/2.
+        halves = np.array([[-0.5, 0.5]], dtype=dtype)
+        constants.append(numpy_helper.from_array(np.array([-1]), "last_column"))
+        constants.append(numpy_helper.from_array(halves, "halves"))
+        nodes.append(helper.make_node("Gather", [scores, "last_column"], ["decision"], axis=1))
+        nodes.append(helper.make_node("Mul", ["decision", "halves"], ["both_decisions"]))
+        scores = "both_decisions"
+    nodes.append(helper.make_node("Cast", [scores], ["scores"], to=element))
+    return nodes, constants
+
+
+def _feature_part(model: ShortlistClassifier, rows: NDArray[np.generic]) -> Part:
+    """Return the part that computes "features" from "X", without missing values."""
+    from onnx import helper, numpy_helper
+
+    encoder = model._encoder
+    means = np.zeros(rows.shape[1]) if encoder is None else encoder.means
+    filled = ["missing_features", "feature_means", "X"]
+    nodes = [
+        helper.make_node("IsNaN", ["X"], ["missing_features"]),
+        helper.make_node("Where", filled, ["features"]),
+    ]
+    return nodes, [numpy_helper.from_array(means.astype(rows.dtype), "feature_means")]
 
 
 def _compare(graph: ModelProto, model: ShortlistClassifier, rows: NDArray[np.generic]) -> None:
@@ -249,7 +269,7 @@ def _compare(graph: ModelProto, model: ShortlistClassifier, rows: NDArray[np.gen
     except Exception as error:  # The errors of onnxruntime have no common type.
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"onnxruntime cannot run the {name}: {reason}. {ALONE}") from error
-    expected = model._scores_of(rows)
+    expected = model._inputs.scores(rows)
     shape = np.shape(scores)
     if shape != expected.shape:
         raise ValueError(

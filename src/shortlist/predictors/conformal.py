@@ -20,7 +20,6 @@ from shortlist._utils.validation import check_choice, check_non_negative, check_
 from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import (
     Calibrator,
-    Marginal,
     Thresholds,
     make_calibrator,
 )
@@ -113,6 +112,10 @@ class ConformalPredictor(SetPredictor):
     allow_empty: bool
     random_state: object
     cost_weight: float | None = None
+    # Short forms such as SplitConformal have the two parameters that follow in place of this one.
+    calibrator: Calibrator | None = None
+    by: str | None = None
+    on_unreachable: str = "raise"
     _calibration: Calibration | None
     _feature_names: list[str] | None
     trains_networks = False
@@ -156,11 +159,13 @@ class ConformalPredictor(SetPredictor):
 
     def _make_calibrator(self, by: str | None) -> Calibrator:
         """Return the calibrator to fit: the one named `by`, or that of the predictor."""
-        if not isinstance(self.calibrator, Calibrator | None):
+        if self.calibrator is None:
+            return make_calibrator(self.by if by is None else by, self.on_unreachable)
+        if not isinstance(self.calibrator, Calibrator):
             raise ValueError(
                 f"calibrator must be a Calibrator, such as Marginal(); got {self.calibrator!r}"
             )
-        calibrator: Calibrator = Marginal() if self.calibrator is None else clone(self.calibrator)
+        calibrator: Calibrator = clone(self.calibrator)
         return calibrator if by is None else make_calibrator(by, calibrator.on_unreachable)
 
     def _current_score(self) -> ConformityScore:

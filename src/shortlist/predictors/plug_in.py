@@ -12,7 +12,6 @@ from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.ordering import top_label
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.validation import check_non_negative
-from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.envelope import bucket_masses, cost_steps, slopes
 from shortlist.conformal.levels import Levels, NestedLevels
 from shortlist.conformal.scores import ConformityScore
@@ -254,10 +253,6 @@ class PlugInSelector(ConformalPredictor):
     def _make_score(self) -> PlugInScore:
         """Return the score to fit."""
         return PlugInScore(self.family, self.cost)
-
-    def _make_calibrator(self, by: str | None) -> Calibrator:
-        """Return the calibrator named `by`, here or in the parameters."""
-        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> PlugInScore:
         """Return the fitted score with the current cost."""

@@ -12,7 +12,6 @@ from shortlist._utils.blocks import row_blocks
 from shortlist._utils.out_of_core import Matrix, to_device, vstack
 from shortlist._utils.progress import Show
 from shortlist._utils.validation import check_choice, check_count
-from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import LAC, ConformityScore
 from shortlist.learning.batches import Examples
 from shortlist.learning.ensembles import EnsembleFit, train_ensembles
@@ -222,9 +221,6 @@ class RetrainedClassifier(ConformalPredictor):
 
     def _make_score(self) -> RetrainedScore:
         return RetrainedScore()
-
-    def _make_calibrator(self, by: str | None) -> Calibrator:
-        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from inspect import Parameter, signature
 
 from shortlist._utils.validation import check_choice
-from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import ConformityScore, score_class
 from shortlist.predictors.conformal import ConformalPredictor
 
@@ -126,10 +125,6 @@ class SplitConformal(ConformalPredictor):
                 f"ConformalPredictor({cls.__name__}({arguments}))"
             )
         return cls(**values)
-
-    def _make_calibrator(self, by: str | None) -> Calibrator:
-        """Return the calibrator named `by`, here or in the parameters."""
-        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _check_parameters(self) -> None:
         """Raise if a parameter has an invalid value."""

@@ -28,7 +28,7 @@ from shortlist.io.model_folder import ESTIMATOR
 from shortlist.learning.linear import LinearClassifier
 from shortlist.predictors import SetPredictor
 from shortlist.predictors.classifier import ShortlistClassifier
-from shortlist.predictors.feature_encoder import KINDS, Column, FeatureEncoder
+from shortlist.predictors.classifier.feature_encoder import KINDS, Column, FeatureEncoder
 
 INLINE = (LinearClassifier, type(None))
 """Types of classifiers that are in the document. All others are written with skops."""

@@ -15,7 +15,7 @@ from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist._utils.out_of_core import Matrix, as_lazy, is_large_matrix
 from shortlist._utils.progress import Show
 from shortlist._utils.threads import single_threaded
-from shortlist._utils.validation import check_choice, check_count
+from shortlist._utils.validation import check_count
 from shortlist._utils.warnings import warn
 from shortlist.conformal.envelope import cost_steps, slopes
 from shortlist.conformal.levels import ColumnLevels, Levels, NestedLevels
@@ -30,13 +30,13 @@ from shortlist.learning.settings import (
     resolve_seed,
 )
 from shortlist.predictors.row_tables import exceeds_memory
+from shortlist.predictors.shortlister.efforts import check_effort, effort_architectures
 from shortlist.predictors.shortlister.fitting import StageFit
 from shortlist.predictors.shortlister.log_probabilities import (
     leave_mass,
     log_proba,
     positive_proba,
 )
-from shortlist.predictors.shortlister.opinions import Architecture
 from shortlist.predictors.shortlister.rank_model import Buckets, RankModel, size_grid
 from shortlist.predictors.shortlister.rescoring import ROUNDING, Recipe, Rescorer
 from shortlist.ranking import Ranking
@@ -53,25 +53,6 @@ BATCH_SIZE = 1024
 MAX_BATCH_SIZE = 8 * BATCH_SIZE
 MAX_BATCH_VALUES = 1 << 22
 """Maximum number of values in the widest layer of all networks, for data larger than memory."""
-
-
-EFFORTS: dict[str, list[tuple[str, int, int, float, float, bool]]] = {
-    "fast": [],
-    "standard": [("residual", 1, 1, 0.5, 0.2, True), ("wide", 1, 1, 0.5, 0.2, False)],
-    "best": [
-        ("residual", 1, 1, 0.5, 0.2, True),
-        ("wide", 1, 1, 0.5, 0.2, False),
-        ("two-layer", 2, 2, 0.5, 0.3, False),
-        ("large two-layer", 4, 2, 0.6, 0.3, False),
-        ("three-layer", 2, 3, 0.4, 0.2, False),
-        ("large", 4, 1, 0.7, 0.4, False),
-        ("largest", 8, 1, 0.6, 0.2, False),
-    ],
-}
-"""Networks of stage 1 for each effort: name, width (a factor), hidden layers, dropout of units and
-of inputs, and whether the outputs are added to the given scores."""
-MANY_ROWS = 40_000
-"""With more rows than this, the network without the given scores is twice as wide by default."""
 
 
 class ShortlisterScore(ConformityScore):
@@ -132,7 +113,7 @@ class ShortlisterScore(ConformityScore):
         """Raise if a parameter has an invalid value."""
         for name in ("rescore", "learn_sizes"):
             _requested(getattr(self, name), name)
-        check_choice(self.effort, "effort", tuple(EFFORTS))
+        check_effort(self.effort)
         _check_learners(self.learners)
         check_count(self.folds, "folds", minimum=2)
         check_count(self.width, "width")
@@ -220,14 +201,8 @@ class ShortlisterScore(ConformityScore):
 
     def _recipe(self, n_rows: int) -> Recipe:
         """Return which opinions of stage 1 are fitted to this many rows."""
-        architectures: list[Architecture] = []
-        if n_rows < MIN_NETWORK_ROWS and _requested(self.rescore, "rescore") is None:
-            return Recipe(architectures, list(self.learners or ()))
-        for name, factor, hidden, dropout, inputs, residual in EFFORTS[self.effort]:
-            doubled = self.effort == "standard" and not residual and n_rows > MANY_ROWS
-            width = (2 if doubled else 1) * factor * self.width
-            network = Architecture(f"{name} network", width, hidden, dropout, inputs, residual)
-            architectures.append(network)
+        few = n_rows < MIN_NETWORK_ROWS and _requested(self.rescore, "rescore") is None
+        architectures = [] if few else effort_architectures(self.effort, self.width, n_rows)
         return Recipe(architectures, list(self.learners or ()))
 
     def _prepare_stages(

@@ -11,7 +11,6 @@ from torch import Tensor
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.out_of_core import Matrix
 from shortlist._utils.progress import Show
-from shortlist.conformal.calibrators import Calibrator, make_calibrator
 from shortlist.conformal.scores import ConformityScore
 from shortlist.costs import Cost
 from shortlist.predictors.base import AcceptedRows, SetPredictor
@@ -51,8 +50,8 @@ class Shortlister(ConformalPredictor):
         The paper's lambda. If given, `predict_set` uses it by default, instead of `accuracy`.
     effort : {"fast", "standard", "best"}, default="standard"
         How much to learn. "fast": stage 1 without networks, and no stage 2; seconds. "standard":
-        two ensembles of networks and stage 2. "best": three larger ensembles more, for a GPU or a
-        long fit.
+        two ensembles of networks and stage 2. "best": three larger ensembles more, or five with
+        more than 5,000 rows to learn from, for a GPU or a long fit.
     learners : sequence of classifier, optional
         Scikit-learn classifiers that estimate the class from the features. Stage 1 fits copies of
         each, and uses those that help.
@@ -75,8 +74,9 @@ class Shortlister(ConformalPredictor):
         Number of networks of each stage. Each is trained without its own fold of the rows.
     width : int, default=512
         Number of hidden units of the networks of stage 1. With the effort "standard" and more than
-        40,000 rows to learn from, networks without the given scores have twice as many; with the
-        effort "best", some networks have up to eight times as many.
+        40,000 rows to learn from, networks without the given scores have twice as many. With the
+        effort "best", some networks have two, four or, with more than 5,000 rows, eight times as
+        many.
     rank_width : int, default=64
         Number of hidden units in each layer of the networks of stage 2.
     learning_rate : float, default=5e-4
@@ -239,9 +239,6 @@ class Shortlister(ConformalPredictor):
     def _make_score(self) -> ShortlisterScore:
         names = ShortlisterScore._get_param_names()
         return ShortlisterScore(**{name: getattr(self, name) for name in names})
-
-    def _make_calibrator(self, by: str | None) -> Calibrator:
-        return make_calibrator(self.by if by is None else by, self.on_unreachable)
 
     def _current_score(self) -> ShortlisterScore:
         self.score_.cost = self.cost

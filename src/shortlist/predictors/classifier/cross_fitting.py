@@ -16,8 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from shortlist._utils.sklearn_inputs import take_table_rows
 from shortlist._utils.validation import check_count
-
-Rows: TypeAlias = NDArray[np.intp]
+from shortlist.predictors.classifier.rows import LabeledInputs, Rows
 
 MIN_SUM_ERROR, MAX_SUM_ERROR = 1e-4, 0.05
 """Rows of probabilities whose sum differs from one by an amount between these are normalized."""
@@ -57,9 +56,7 @@ Folds: TypeAlias = int | Splitter | Iterable[tuple[Rows, Rows]]
 
 def cross_fit(
     estimator: Classifier,
-    X: object,
-    y: NDArray[np.generic],
-    sample_weight: NDArray[np.generic] | None,
+    rows: LabeledInputs,
     classes: NDArray[np.generic],
     *,
     cv: Folds,
@@ -72,12 +69,8 @@ def cross_fit(
     ----------
     estimator : classifier
         Classifier to clone and fit.
-    X : table with n_rows rows
-        Inputs of the classifier.
-    y : array of shape (n_rows,)
-        Labels.
-    sample_weight : array of shape (n_rows,), optional
-        Weights of the rows.
+    rows : LabeledInputs
+        Rows to fit and score.
     classes : array of shape (n_classes,)
         Sorted classes, in the order of the columns of the result.
     cv : int, splitter or iterable of (train, test) rows
@@ -91,28 +84,28 @@ def cross_fit(
     -------
     scores : array of shape (n_scored, n_classes)
         Scores of the rows that are in a test fold.
-    rows : array of shape (n_scored,)
+    scored : array of shape (n_scored,)
         Indices of these rows, increasing.
     """
-    folds = list(_folds(cv, X, y, seed))
-    rows = np.concatenate([test for _, test in folds])
-    order = np.argsort(rows, kind="stable")
-    if (np.diff(rows[order]) == 0).any():
+    folds = list(_folds(cv, rows, seed))
+    scored = np.concatenate([test for _, test in folds])
+    order = np.argsort(scored, kind="stable")
+    if (np.diff(scored[order]) == 0).any():
         raise ValueError(f"cv = {cv!r} tests a row in two folds; each row may be in one only")
 
     def score_fold(train: Rows, test: Rows) -> NDArray[np.floating]:
-        fold_weight = None if sample_weight is None else sample_weight[train]
-        fitted = fit_classifier(estimator, take_table_rows(X, train), y[train], fold_weight)
-        return class_scores(fitted, take_table_rows(X, test), classes)
+        fitted = fit_classifier(estimator, rows.take(train))
+        return class_scores(fitted, take_table_rows(rows.x, test), classes)
 
     scores = Parallel(n_jobs=n_jobs)(delayed(score_fold)(train, test) for train, test in folds)
-    return np.concatenate(scores)[order], rows[order]
+    return np.concatenate(scores)[order], scored[order]
 
 
-def _folds(cv: Folds, X: object, y: NDArray[np.generic], seed: int) -> Iterator[tuple[Rows, Rows]]:
+def _folds(cv: Folds, rows: LabeledInputs, seed: int) -> Iterator[tuple[Rows, Rows]]:
     """Yield the training and test rows of each fold."""
+    y = rows.y
     if not isinstance(cv, int | np.integer):
-        yield from check_cv(cv, y, classifier=True).split(X, y)
+        yield from check_cv(cv, y, classifier=True).split(rows.x, y)
         return
     n_folds = min(check_count(cv, "cv", minimum=2), len(y))
     largest_class = int(np.unique(y, return_counts=True)[1].max())
@@ -122,24 +115,15 @@ def _folds(cv: Folds, X: object, y: NDArray[np.generic], seed: int) -> Iterator[
         yield from splitter(n_folds, shuffle=True, random_state=seed % 2**32).split(y, y)
 
 
-def fit_classifier(
-    estimator: Classifier,
-    X: object,
-    y: NDArray[np.generic],
-    sample_weight: NDArray[np.generic] | None,
-) -> FittedClassifier:
+def fit_classifier(estimator: Classifier, rows: LabeledInputs) -> FittedClassifier:
     """Return a fitted clone of a classifier.
 
     Parameters
     ----------
     estimator : classifier
         Classifier to clone.
-    X : table with n_rows rows
-        Inputs.
-    y : array of shape (n_rows,)
-        Labels.
-    sample_weight : array of shape (n_rows,), optional
-        Weights of the rows. A pipeline passes them on to its last step.
+    rows : LabeledInputs
+        Rows to learn from. A pipeline passes their weights on to its last step.
 
     Returns
     -------
@@ -149,14 +133,14 @@ def fit_classifier(
     if is_regressor(fresh):
         raise ValueError(f"{fresh!r} is a regressor; a classifier is needed")
     weights: dict[str, object] = {}
-    if sample_weight is not None:
+    if rows.weights is not None:
         name = "sample_weight"
         if isinstance(fresh, Pipeline):
             name = f"{fresh.steps[-1][0]}__sample_weight"
         elif not takes_argument(fresh.fit, name):
             raise ValueError(f"{fresh!r} takes no sample_weight; fit without it")
-        weights[name] = sample_weight
-    fitted: FittedClassifier = fresh.fit(X, y, **weights)
+        weights[name] = rows.weights
+    fitted: FittedClassifier = fresh.fit(rows.x, rows.y, **weights)
     return fitted
 
 

@@ -1,4 +1,4 @@
-"""Parameters and operating points that are given to a method through the classifier around it."""
+"""The set predictor inside a classifier: its parameters, and the operating points that it takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,40 @@ from inspect import signature
 from sklearn.base import clone
 
 from shortlist.predictors.base import SetPredictor
-from shortlist.predictors.cross_fitting import takes_argument
+from shortlist.predictors.classifier.cross_fitting import takes_argument
+from shortlist.predictors.shortlister import Shortlister
+
+
+def unfitted_method(method: SetPredictor | None, seed: int) -> SetPredictor:
+    """Return a set predictor to fit, which holds out no calibration rows of its own.
+
+    Parameters
+    ----------
+    method : SetPredictor or None
+        The parameter `method` of a classifier; None stands for a `Shortlister`.
+    seed : int
+        Seed of the Shortlister.
+
+    Returns
+    -------
+    SetPredictor
+
+    Raises
+    ------
+    ValueError
+        If `method` cannot be fitted, or predicts no sets.
+    """
+    if method is None:
+        return Shortlister(calibration=None, random_state=seed)
+    if not (hasattr(method, "fit") and hasattr(method, "predict_set")):
+        raise ValueError(
+            f"method must be a set predictor, such as Shortlister(accuracy=0.98); got {method!r}"
+        )
+    fresh: SetPredictor = clone(method)
+    if "calibration" in fresh.get_params():
+        # The rows are held out from the classifier and the method together.
+        fresh.set_params(calibration=None)
+    return fresh
 
 
 def with_parameters(method: SetPredictor, given: Mapping[str, object]) -> SetPredictor:
@@ -85,3 +118,9 @@ def check_operating_point(predict: Callable[..., object], given: Mapping[str, ob
         f"{words} {'was' if len(unknown) == 1 else 'were'} given, but this method takes "
         f"{taken or 'no operating point'}"
     )
+
+
+def check_groups(method: SetPredictor) -> None:
+    """Raise a ValueError if a method makes no guarantee by group."""
+    if not takes_argument(getattr(method, "calibrate", len), "groups"):
+        raise ValueError(f"{method!r} makes no guarantee by group; leave groups out")

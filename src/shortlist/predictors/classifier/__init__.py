@@ -1,0 +1,5 @@
+"""Prediction sets for any scikit-learn classifier."""
+
+from shortlist.predictors.classifier.estimator import ShortlistClassifier
+
+__all__ = ["ShortlistClassifier"]
