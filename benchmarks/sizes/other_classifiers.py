@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +23,6 @@ PACKAGES = {"realmlp": "pytabkit", "tabm": "pytabkit", "xrfm": "xrfm"}
 LEAST_PROBABILITY = 1e-12
 
 
-@cache
 def missing(package: str, python: Path) -> str | None:
     """Return why a package cannot be used, or None if it can."""
     if not python.exists():
