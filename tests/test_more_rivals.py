@@ -246,6 +246,10 @@ def test_every_method_measures_the_rivals(tmp_path: Path, fake_xrfm: None) -> No
     features, scores = output.split("### Summary of scores alone")
     assert re.search(r"^\| iris/naive_bayes \| 0.99 .*(xRFM \+ LAC|LAC) \|", features, re.M)
     size = {row["method"]: row["size"] for row in rows if row["column"] == "0.99"}
+    columns = "| data | accuracy | " + " | ".join(size) + " |"
+    cells = " | ".join(f"{value:.3f}" for value in size.values())
+    assert columns in features
+    assert f"| iris/naive_bayes | 0.99 | {cells} |" in features
     best = min(size["LAC"], size["C-Adapter + LAC"], size["C-Adapter + APS"])
     cells = (
         f"{size['Shortlister, scores only']:.3f} | {size['Shortlister, scores only'] / best:.3f}"
@@ -259,11 +263,11 @@ def test_every_method_says_what_it_skips(tmp_path: Path, sizes: SimpleNamespace)
     absent = tmp_path / "bin" / "python"
     output = run_every_method(*arguments, str(absent))
     for name in ("RealMLP + LAC", "xRFM + LAC"):
-        assert f"{name} is skipped: the environment of `make bench` is missing ({absent})" in output
+        assert f"{name} is skipped: {absent} is missing; `make .venv-peers/.complete`" in output
     assert "| iris/naive_bayes | 0.9 |" in output
     python = Path(sys.executable)
     assert sizes.others.missing("torch", python) is None
-    reason = f"the package no_such_package is not installed for {python}"
+    reason = f"the package no_such_package is not installed for {python}; install it there"
     assert sizes.others.missing("no_such_package", python) == reason
 
 

@@ -24,12 +24,12 @@ LEAST_PROBABILITY = 1e-12
 
 
 def missing(package: str, python: Path) -> str | None:
-    """Return why a package cannot be used, or None if it can."""
+    """Return why a package cannot be used, and what to do; None if it can be used."""
     if not python.exists():
-        return f"the environment of `make bench` is missing ({python})"
+        return f"{python} is missing; `make .venv-peers/.complete` creates the environment"
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     if subprocess.run([python, "-c", code], check=False).returncode:
-        return f"the package {package} is not installed for {python}"
+        return f"the package {package} is not installed for {python}; install it there"
     return None
 
 

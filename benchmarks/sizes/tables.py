@@ -43,6 +43,7 @@ def show_all_rows(rows: Rows) -> None:
         show_summary("features", others)
     if tabular:
         show_summary("tables", tabular)
+        show_columns("tables", tabular)
     if any(row["method"] in OURS_ON_SCORES for row in rows):
         show_summary("scores alone", rows, OURS_ON_SCORES, ALTERNATIVES_ON_SCORES)
 
@@ -100,6 +101,19 @@ def show_summary(
             )
     for method, ratio in longest.items():
         print(f"\n{method}: at most {ratio:.3f} of the strongest rival.")
+
+
+def show_columns(title: str, rows: Rows) -> None:
+    """Print the mean sizes of all methods, each in a column, for each problem and accuracy."""
+    methods = _unique(rows, "method")
+    print(f"\n### All methods on {title}\n")
+    print(f"| data | accuracy | {' | '.join(methods)} |")
+    print("|---|---|" + "---|" * len(methods))
+    for name in _unique(rows, "data"):
+        own = [row for row in rows if row["data"] == name]
+        for column in _unique(own, "column"):
+            cells = [_format(_mean(own, method, column)) for method in methods]
+            print(f"| {name} | {column} | {' | '.join(cells)} |")
 
 
 def _unique(rows: Rows, field: str) -> list[str]:
