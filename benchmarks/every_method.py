@@ -167,6 +167,7 @@ def compare_on_all_rows(seeds: range, options: argparse.Namespace) -> None:
     """Measure what is not in the output yet, and print the tables of all problems."""
     file = options.output
     rows: Rows = json.loads(file.read_text()) if file and file.exists() else []
+    problems = list(expand(options.data))
     chosen = {}
     for name, contender in contenders(options.peers).items():
         if name in options.without or (options.only is not None and name not in options.only):
@@ -174,9 +175,8 @@ def compare_on_all_rows(seeds: range, options: argparse.Namespace) -> None:
         reason = contender.missing()
         if reason is None:
             chosen[name] = contender
-        else:
+        elif problems:
             print(f"{name} is skipped: {reason}", flush=True)
-    problems = list(expand(options.data))
     for seed in seeds:  # The first seed of every problem comes first.
         for name, path in problems:
             done = {row["method"] for row in rows if (row["data"], row["seed"]) == (name, seed)}

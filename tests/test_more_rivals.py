@@ -248,8 +248,8 @@ def test_every_method_measures_the_rivals(tmp_path: Path, fake_xrfm: None) -> No
     size = {row["method"]: row["size"] for row in rows if row["column"] == "0.99"}
     columns = "| data | accuracy | " + " | ".join(size) + " |"
     cells = " | ".join(f"{value:.3f}" for value in size.values())
-    assert columns in features
-    assert f"| iris/naive_bayes | 0.99 | {cells} |" in features
+    assert columns in scores
+    assert f"| iris/naive_bayes | 0.99 | {cells} |" in scores
     best = min(size["LAC"], size["C-Adapter + LAC"], size["C-Adapter + APS"])
     cells = (
         f"{size['Shortlister, scores only']:.3f} | {size['Shortlister, scores only'] / best:.3f}"

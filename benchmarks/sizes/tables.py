@@ -43,9 +43,10 @@ def show_all_rows(rows: Rows) -> None:
         show_summary("features", others)
     if tabular:
         show_summary("tables", tabular)
-        show_columns("tables", tabular)
     if any(row["method"] in OURS_ON_SCORES for row in rows):
         show_summary("scores alone", rows, OURS_ON_SCORES, ALTERNATIVES_ON_SCORES)
+    if rows:
+        show_columns(rows)
 
 
 def show_problem(name: str, rows: Rows) -> None:
@@ -103,10 +104,10 @@ def show_summary(
         print(f"\n{method}: at most {ratio:.3f} of the strongest rival.")
 
 
-def show_columns(title: str, rows: Rows) -> None:
+def show_columns(rows: Rows) -> None:
     """Print the mean sizes of all methods, each in a column, for each problem and accuracy."""
     methods = _unique(rows, "method")
-    print(f"\n### All methods on {title}\n")
+    print("\n### All methods side by side\n")
     print(f"| data | accuracy | {' | '.join(methods)} |")
     print("|---|---|" + "---|" * len(methods))
     for name in _unique(rows, "data"):
