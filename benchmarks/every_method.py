@@ -14,6 +14,9 @@ or "tabular:wine/forest". What is in the output of `-o` already is not measured 
 
     python benchmarks/every_method.py ../shared/data tabular --rows all -o all_rows.json
 
+RealMLP, TabM and xRFM are trained in the environment of `make bench`, or in that of `--peers`, and
+skipped where it does not have them. C-Adapter and "Shortlister, scores only" see no features.
+
 Without it, with a feature file (`x_fit, y_fit, x_select, …`), a linear classifier is trained on the
 split `fit`, every method is fitted on `select`, and all are evaluated on `test`. All rows of
 `select` are used for fitting, and the mean size is read from the test curve of every method. With
@@ -40,6 +43,7 @@ import numpy as np
 import torch
 from sizes.contenders import contenders
 from sizes.contenders import measure as measure_contender
+from sizes.other_classifiers import PYTHON
 from sizes.problems import expand, make_problem
 from sizes.tables import show_all_rows
 
@@ -135,6 +139,9 @@ def main() -> None:
     parser.add_argument("--without", nargs="*", default=[], choices=names, help="omit these")
     parser.add_argument("--only", nargs="*", choices=names, help="measure these only")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs of every method")
+    parser.add_argument(
+        "--peers", type=Path, default=PYTHON, help="Python that has pytabkit and xrfm (--rows all)"
+    )
     parser.add_argument("--output", "-o", type=Path, help="a JSON file for all measurements")
     options = parser.parse_args()
     all_rows: Rows = []
@@ -160,12 +167,16 @@ def compare_on_all_rows(seeds: range, options: argparse.Namespace) -> None:
     """Measure what is not in the output yet, and print the tables of all problems."""
     file = options.output
     rows: Rows = json.loads(file.read_text()) if file and file.exists() else []
-    chosen = {
-        name: contender
-        for name, contender in contenders().items()
-        if name not in options.without and (options.only is None or name in options.only)
-    }
     problems = list(expand(options.data))
+    chosen = {}
+    for name, contender in contenders(options.peers).items():
+        if name in options.without or (options.only is not None and name not in options.only):
+            continue
+        reason = contender.missing()
+        if reason is None:
+            chosen[name] = contender
+        elif problems:
+            print(f"{name} is skipped: {reason}", flush=True)
     for seed in seeds:  # The first seed of every problem comes first.
         for name, path in problems:
             done = {row["method"] for row in rows if (row["data"], row["seed"]) == (name, seed)}

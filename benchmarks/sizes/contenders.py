@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from sizes.c_adapter import CAdapter
+from sizes.other_classifiers import PACKAGES, PYTHON, OtherClassifier, missing
 from sizes.plain_networks import PlainNetworks
 from sizes.problems import Problem
+from torch import Tensor
 
 import shortlist as sl
 from shortlist.predictors import RetrainedClassifier, SetPredictor
@@ -29,13 +33,18 @@ class Contender:
         sizes at the accuracies of the problem, and the seconds of the fit.
     situations : tuple of str
         Situations of the problems that it can be measured on.
+    missing : callable
+        Function that returns why the method cannot be measured, or None if it can.
     """
 
     sizes: Callable[[Problem, int, int | None], tuple[list[float], float]]
     situations: tuple[str, ...] = ("frozen", "trained", "tabular", "candidates")
+    missing: Callable[[], str | None] = lambda: None
 
 
 WITH_FEATURES = ("frozen", "trained", "tabular")
+LEAST_PROBABILITY = 1e-6
+"""Smaller probabilities of a classifier have the logarithm of this one."""
 
 
 def _clock(problem: Problem) -> float:
@@ -45,25 +54,29 @@ def _clock(problem: Problem) -> float:
     return time.monotonic()
 
 
-def shortlister(effort: str) -> Contender:
-    """Return the Shortlister, which takes the extra rows as what they are."""
+def shortlister(effort: str, *, features: bool = True) -> Contender:
+    """Return the Shortlister, which takes the extra rows as what they are, or scores alone."""
 
     def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
         model = sl.Shortlister(
             effort=effort, calibration=None, random_state=seed, max_epochs=epochs or 100
         )
         start = _clock(problem)
-        model.fit(
-            problem.scores,
-            problem.y,
-            problem.features,
-            extra_features=problem.extra_features,
-            extra_y=problem.extra_y,
-        )
+        if features:
+            model.fit(
+                problem.scores,
+                problem.y,
+                problem.features,
+                extra_features=problem.extra_features,
+                extra_y=problem.extra_y,
+            )
+        else:
+            model.fit(problem.scores, problem.y)
         seconds = _clock(problem) - start
-        return list(model.frontier(*problem.test).size_at(problem.accuracies)), seconds
+        test = problem.test if features else problem.test[:2]
+        return list(model.frontier(*test).size_at(problem.accuracies)), seconds
 
-    return Contender(sizes)
+    return Contender(sizes) if features else Contender(sizes, WITH_FEATURES)
 
 
 def networks(*, extra: bool) -> Contender:
@@ -74,14 +87,62 @@ def networks(*, extra: bool) -> Contender:
         _, test_y, test_x = problem.test
         start = _clock(problem)
         model = PlainNetworks(epochs=epochs, seed=seed).fit(x, y, problem.n_classes)
-        held_out = model.log_proba(x[model.validation])
-        lac = sl.SplitConformal("lac", calibration=None, score_type="log_proba")
-        lac.fit(held_out, y[model.validation])
+        lac = _lac(model.log_proba(x[model.validation]), y[model.validation])
         seconds = _clock(problem) - start
         curve = lac.frontier(model.log_proba(test_x), test_y)
         return list(curve.size_at(problem.accuracies)), seconds
 
     return Contender(sizes, WITH_FEATURES if extra else ("trained",))
+
+
+def _lac(held_out: Tensor, y: Tensor) -> sl.SplitConformal:
+    """Return LAC on log-probabilities, with the temperature of held-out rows."""
+    return sl.SplitConformal("lac", calibration=None, score_type="log_proba").fit(held_out, y)
+
+
+def other_classifier(name: str, python: Path) -> Contender:
+    """Return a classifier of another library that is trained on all rows, and LAC."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        x, y = problem.all_rows()
+        _, test_y, test_x = problem.test
+        model = OtherClassifier(name, python, epochs=epochs, seed=seed)
+        held_out, test, seconds = model.fit_predict(x, y, test_x, problem.n_classes)
+        curve = _lac(held_out, y[model.validation]).frontier(test, test_y)
+        return list(curve.size_at(problem.accuracies)), seconds
+
+    return Contender(sizes, WITH_FEATURES, lambda: missing(PACKAGES[name], python))
+
+
+def c_adapter(score: str) -> Contender:
+    """Return a score on logits that an adapter changed; it sees no features."""
+
+    def sizes(problem: Problem, seed: int, epochs: int | None) -> tuple[list[float], float]:
+        test, test_y, _ = problem.test
+        start = _clock(problem)
+        logits = as_logits(problem.scores)
+        model = CAdapter(score, epochs=epochs, seed=seed).fit(logits, problem.y)
+        conformal = sl.SplitConformal(
+            score,
+            randomized=score == "aps",
+            temperature=None,
+            calibration=None,
+            score_type="logits",
+            random_state=seed,
+        )
+        conformal.fit(model.adapt(logits), problem.y)
+        seconds = _clock(problem) - start
+        curve = conformal.frontier(model.adapt(as_logits(test)), test_y)
+        return list(curve.size_at(problem.accuracies)), seconds
+
+    return Contender(sizes, WITH_FEATURES)
+
+
+def as_logits(scores: Tensor) -> Tensor:
+    """Return logits as they are, and logarithms of probabilities, both as 32-bit numbers."""
+    if sl.Ranking.from_scores(scores).has_proba:
+        scores = scores.clamp(min=LEAST_PROBABILITY).log()
+    return scores.float()
 
 
 def retrained(name: str, *, extra: bool = True) -> Contender:
@@ -139,17 +200,29 @@ def _split_conformal(score: str, **parameters: object) -> Contender:
     return predictor(lambda seed: sl.SplitConformal(score, random_state=seed, **parameters))
 
 
-def contenders() -> dict[str, Contender]:
-    """Return all methods by name."""
+def contenders(python: Path = PYTHON) -> dict[str, Contender]:
+    """Return all methods by name.
+
+    Parameters
+    ----------
+    python : Path
+        Interpreter of the environment with other libraries.
+    """
     return {
         "Shortlister": shortlister("standard"),
         RIVAL: networks(extra=True),
         "five networks on select + LAC": networks(extra=False),
         "logistic, retrained": retrained("logistic"),
         "networks, retrained": retrained("networks"),
+        "RealMLP + LAC": other_classifier("realmlp", python),
+        "TabM + LAC": other_classifier("tabm", python),
+        "xRFM + LAC": other_classifier("xrfm", python),
         "LAC": _split_conformal("lac"),
         "Shortlister, fast": shortlister("fast"),
         "Shortlister, best": shortlister("best"),
+        "Shortlister, scores only": shortlister("standard", features=False),
+        "C-Adapter + LAC": c_adapter("lac"),
+        "C-Adapter + APS": c_adapter("aps"),
         "top-k": _split_conformal("topk"),
         "APS": _split_conformal("aps", randomized=True, temperature="size"),
         "RAPS": _split_conformal("raps", randomized=True, temperature="size"),

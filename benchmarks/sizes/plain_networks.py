@@ -23,6 +23,13 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return flat.view(target.shape).mean(dim=1)
 
 
+def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of a random tenth of the rows, and of all others."""
+    order = torch.randperm(len(x), device=x.device)
+    n_validation = max(len(x) // 10, 1)
+    return order[:n_validation], order[n_validation:]
+
+
 class PlainNetworks:
     """Five networks whose probabilities are averaged.
 
@@ -41,9 +48,7 @@ class PlainNetworks:
         """Train on features of shape (n_rows, n_features) and class indices."""
         torch.manual_seed(self.seed)
         self.mean, self.scale = x.mean(dim=0), x.std(dim=0).clamp(min=1e-6)
-        order = torch.randperm(len(x), device=x.device)
-        n_validation = max(len(x) // 10, 1)
-        self.validation, rows = order[:n_validation], order[n_validation:]
+        self.validation, rows = hold_out(x)
         held_out, held_out_y = x[self.validation], y[self.validation]
         weights = [
             self._uniform(x.shape[1], WIDTH, device=x.device),

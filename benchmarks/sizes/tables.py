@@ -16,9 +16,15 @@ ALTERNATIVES = (
     "five networks on select + LAC",
     "logistic, retrained",
     "networks, retrained",
+    "RealMLP + LAC",
+    "TabM + LAC",
+    "xRFM + LAC",
     "LAC",
 )
 """What one would do without this library: of these, the shortest is the strongest rival."""
+OURS_ON_SCORES = ("Shortlister, scores only",)
+ALTERNATIVES_ON_SCORES = ("C-Adapter + LAC", "C-Adapter + APS", "LAC")
+"""Methods that see scores alone."""
 SITUATIONS = {
     "frozen": "frozen backbone: the classifier is cross-fitted over all rows",
     "trained": "backbone trained on `fit`: those rows have no honest scores",
@@ -37,6 +43,10 @@ def show_all_rows(rows: Rows) -> None:
         show_summary("features", others)
     if tabular:
         show_summary("tables", tabular)
+    if any(row["method"] in OURS_ON_SCORES for row in rows):
+        show_summary("scores alone", rows, OURS_ON_SCORES, ALTERNATIVES_ON_SCORES)
+    if rows:
+        show_columns(rows)
 
 
 def show_problem(name: str, rows: Rows) -> None:
@@ -58,12 +68,17 @@ def show_problem(name: str, rows: Rows) -> None:
         print(f"| {method}{note} | {' | '.join(cells)} | {seconds:.1f} |")
 
 
-def show_summary(title: str, rows: Rows) -> None:
+def show_summary(
+    title: str,
+    rows: Rows,
+    ours: tuple[str, ...] = OURS,
+    alternatives: tuple[str, ...] = ALTERNATIVES,
+) -> None:
     """Print the Shortlister next to the strongest rival, for each problem and accuracy.
 
     The strongest rival is the alternative with the smallest mean size at this accuracy.
     """
-    present = [method for method in OURS if any(row["method"] == method for row in rows)]
+    present = [method for method in ours if any(row["method"] == method for row in rows)]
     print(f"\n### Summary of {title}: the strongest rival with the same rows\n")
     print(f"| data | accuracy | LAC | strongest rival | | {' | '.join(present)} | ratio |")
     print("|---|---|---|---|---|" + "---|" * (len(present) + 1))
@@ -71,8 +86,8 @@ def show_summary(title: str, rows: Rows) -> None:
     for name in _unique(rows, "data"):
         own = [row for row in rows if row["data"] == name]
         for column in _unique(own, "column"):
-            means = {method: _mean(own, method, column) for method in (*ALTERNATIVES, *present)}
-            rivals = {m: means[m] for m in ALTERNATIVES if not np.isnan(means[m])}
+            means = {method: _mean(own, method, column) for method in (*alternatives, *present)}
+            rivals = {m: means[m] for m in alternatives if not np.isnan(means[m])}
             if not rivals:
                 continue
             best = min(rivals, key=lambda m: rivals[m])
@@ -87,6 +102,19 @@ def show_summary(title: str, rows: Rows) -> None:
             )
     for method, ratio in longest.items():
         print(f"\n{method}: at most {ratio:.3f} of the strongest rival.")
+
+
+def show_columns(rows: Rows) -> None:
+    """Print the mean sizes of all methods, each in a column, for each problem and accuracy."""
+    methods = _unique(rows, "method")
+    print("\n### All methods side by side\n")
+    print(f"| data | accuracy | {' | '.join(methods)} |")
+    print("|---|---|" + "---|" * len(methods))
+    for name in _unique(rows, "data"):
+        own = [row for row in rows if row["data"] == name]
+        for column in _unique(own, "column"):
+            cells = [_format(_mean(own, method, column)) for method in methods]
+            print(f"| {name} | {column} | {' | '.join(cells)} |")
 
 
 def _unique(rows: Rows, field: str) -> list[str]:
