@@ -7,13 +7,14 @@ takes whole blocks of rows instead, one after the other, and the threads meet on
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
-from typing import Generic, TypeVar
+from functools import cache, wraps
+from typing import Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -22,9 +23,12 @@ from shortlist._utils.cores import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 MIN_PARALLEL_ELEMENTS = 1 << 15
 """Smaller arrays are processed in the calling thread. PyTorch does not divide them either."""
+MIN_BARRIER_ELEMENTS = 1 << 20
+"""Work on fewer scores is finished before `without_barriers` would pay off."""
 MAX_THREADS = 256
 VARIABLE = "SHORTLIST_THREADS"
 """Environment variable that sets the number of threads."""
@@ -207,6 +211,46 @@ def multi_threaded() -> Iterator[None]:
     finally:
         _set_own_threads(inner)
         _local.outer_threads = outer
+
+
+def without_barriers(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Make a method `single_threaded` if its first argument contains many scores.
+
+    Such methods compute blocks of rows in the threads of `map_in_threads`. If PyTorch divided the
+    small operations in between among threads of its own, those would wait for the next operation
+    in a loop, on the same cores.
+
+    Parameters
+    ----------
+    method : callable
+        Method whose first argument is an array or a ranking, named `scores`.
+
+    Returns
+    -------
+    callable
+        The method, with the same arguments.
+
+    Examples
+    --------
+    >>> class Model:
+    ...     @without_barriers
+    ...     def threads(self, scores):
+    ...         return torch.get_num_threads()
+    >>> Model().threads(torch.zeros(1024, 1024))
+    1
+    >>> Model().threads(torch.zeros(1, 3)) == torch.get_num_threads()
+    True
+    """
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        scores = args[1] if len(args) > 1 else kwargs.get("scores")
+        if math.prod(getattr(scores, "shape", ())) < MIN_BARRIER_ELEMENTS:
+            return method(*args, **kwargs)
+        with single_threaded():
+            return method(*args, **kwargs)
+
+    return call
 
 
 class _Tasks(Generic[Item, Result]):

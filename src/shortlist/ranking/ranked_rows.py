@@ -107,6 +107,11 @@ class RankedRows:
         return self.n_classes if self.is_dense else self.depth
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of scores of a row."""
+        return self.n_rows, self.width
+
+    @property
     def dtype(self) -> torch.dtype:
         """Floating-point type of the scores."""
         return self.scores_of(slice(0, 1)).dtype
