@@ -17,6 +17,7 @@ from functools import cache, wraps
 from typing import Generic, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
 from shortlist._utils.cores import usable_cores
@@ -30,6 +31,8 @@ MIN_PARALLEL_ELEMENTS = 1 << 15
 MIN_BARRIER_ELEMENTS = 1 << 20
 """Work on fewer scores is finished before `without_barriers` would pay off."""
 MAX_THREADS = 256
+MAX_SCRATCH_BYTES = 8 * CACHED_ELEMENTS
+"""Size of the memory that a thread keeps: a block in float64."""
 VARIABLE = "SHORTLIST_THREADS"
 """Environment variable that sets the number of threads."""
 
@@ -37,6 +40,7 @@ VARIABLE = "SHORTLIST_THREADS"
 class _Local(threading.local):
     is_worker = False
     outer_threads: int | None = None  # The number of threads outside of `single_threaded`.
+    scratch: Tensor | None = None
 
 
 _local = _Local()
@@ -155,6 +159,34 @@ def map_blocks(
     [2, 2, 1]
     """
     return map_in_threads(work, row_blocks(rows, width, elements=elements), size=rows * width)
+
+
+def scratch(rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Return a matrix of this thread, whose values are overwritten by the next call.
+
+    Parameters
+    ----------
+    rows, width : int
+        Shape of the matrix.
+    dtype : torch.dtype
+        Type of the values.
+
+    Returns
+    -------
+    Tensor of shape (rows, width)
+        Contiguous and not initialized.
+
+    Examples
+    --------
+    >>> scratch(2, 3, torch.float32).shape
+    torch.Size([2, 3])
+    """
+    size = rows * width * dtype.itemsize
+    if size > MAX_SCRATCH_BYTES:
+        return torch.empty((rows, width), dtype=dtype)
+    if _local.scratch is None:
+        _local.scratch = torch.empty(MAX_SCRATCH_BYTES, dtype=torch.uint8)
+    return _local.scratch[:size].view(dtype).view(rows, width)
 
 
 @contextmanager

@@ -374,7 +374,8 @@ class Ranking(RankedRows):
             converted = self.derive(top=(labels, _round(scores, dtype)))
         else:
             dense = self._dense
-            if isinstance(dense, Tensor) and dense.dtype == dtype and dense.is_contiguous():
+            matrix = dense if isinstance(dense, Tensor) else dense.matrix
+            if matrix.dtype == dtype and matrix.is_contiguous():
                 return self
             converted = self.derive(dense=_round(self.scores_of(slice(0, self.n_rows)), dtype))
         converted.known_row_sums = self.known_row_sums
