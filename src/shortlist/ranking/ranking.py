@@ -272,7 +272,7 @@ class Ranking(RankedRows):
 
         Parameters
         ----------
-        rows : slice, sequence of int, or boolean mask
+        rows : slice, sequence of int, or mask
             Rows to select.
 
         Returns

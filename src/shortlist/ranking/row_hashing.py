@@ -72,6 +72,7 @@ def row_fingerprints(rows: RankedRows) -> Tensor:
 
     def add(part: slice) -> None:
         bits = (rows.scores_of(part).to(torch.float32) + 0.0).view(torch.int32)
+        bits.bitwise_xor_(bits >> 16)  # The last bits of rounded scores are zeros.
         bits.mul_(FACTOR)  # Integers wrap, here and in the sum.
         bits.bitwise_xor_(bits >> 15)
         keys[part] = _mix(bits.sum(dim=1, dtype=torch.int32).to(torch.int64))
