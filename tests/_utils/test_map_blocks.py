@@ -21,7 +21,9 @@ from shortlist._utils.threads import (
     map_in_threads,
     multi_threaded,
     single_threaded,
+    without_barriers,
 )
+from shortlist.ranking import Ranking
 
 WIDTH = 1 << 15
 """Columns of matrices that are large enough for threads."""
@@ -192,3 +194,28 @@ def test_inside_single_threaded_work_is_still_divided_among_threads() -> None:
     with multi_threaded():
         assert torch.get_num_threads() == before
     assert torch.get_num_threads() == before
+
+
+def test_the_threads_of_torch_are_not_used_between_the_blocks_of_many_scores(monkeypatch):
+    seen = []
+
+    class Model:
+        @without_barriers
+        def predict(self, scores, times=1):
+            """Predict."""
+            seen.append(torch.get_num_threads())
+            return times * len(scores)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        many, few = np.zeros((1024, 1024), dtype=np.float32), np.zeros((2, 2))
+        assert Model().predict(many, times=2) == 2048
+        assert Model().predict(scores=many) == 1024
+        assert Model().predict(Ranking.from_scores(many)) == 1024
+        assert Model().predict(few) == Model().predict([[1.0, 2.0], [2.0, 1.0]]) == 2
+        assert seen == [1, 1, 1, 3, 3]
+        assert torch.get_num_threads() == 3
+        assert Model.predict.__doc__ == "Predict."
+    finally:
+        torch.set_num_threads(before)

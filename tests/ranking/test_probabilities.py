@@ -16,6 +16,7 @@ from shortlist.ranking import Ranking
 from shortlist.ranking.probabilities import (
     MIN_LOG_PROBA,
     PADDING_LOG_PROBA,
+    ProbaColumns,
     log_columns,
     proba_columns,
     sorted_log_proba,
@@ -24,6 +25,29 @@ from shortlist.ranking.probabilities import (
 from shortlist.ranking.score_types import infer_score_type
 
 DTYPES = [np.float16, np.float32, np.float64]
+
+# Probabilities by column
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", [1.0, 0.7, 3.0])
+@pytest.mark.parametrize("score_type", SCORE_TYPES)
+def test_blocks_of_columns_are_the_same_numbers_in_every_batch(score_type, scale, dtype):
+    """Calibration and prediction read blocks of different sizes, from views and from matrices."""
+    scores = make_scores(score_type, rows=60, n=9, seed=1).astype(dtype)
+    ranking = Ranking.from_scores(scores, score_type=score_type)
+    expected = proba_columns(ranking.scores_of(slice(None)), score_type, scale)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    columns = ProbaColumns(ranking, score_type, scale)
+    viewed = ProbaColumns(ranking.view(order), score_type, scale)
+    assert columns.dtype == expected.dtype
+    assert torch.equal(columns[:], expected)
+    assert torch.equal(viewed[:], expected[order])
+    for start, stop in [(0, 60), (3, 4), (10, 47)]:
+        assert torch.equal(columns.block(slice(start, stop)), expected[start:stop])
+        assert torch.equal(viewed.block(slice(start, stop)), expected[order[start:stop]])
+    assert np.array_equal(ranking.scores_of(slice(None)).numpy(), scores)  # Not overwritten.
+
 
 # Sorted log-probabilities
 

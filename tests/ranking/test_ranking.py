@@ -351,6 +351,24 @@ def test_is_first_agrees_with_rank(data):
     assert torch.equal(ranking.is_first(index, untied), expected)
     assert torch.equal(ranking.row_sums(), scores.sum(dim=1).to(ranking.row_sums().dtype))
     assert torch.equal(ranking[:1].known_row_sums, ranking.row_sums()[:1])
+    # The row sums came with the largest scores, from which few rows have to be read.
+    assert torch.equal(ranking.is_first(index), expected)
+    assert torch.equal(ranking.is_first(index, untied), expected)
+    order = torch.randperm(rows)
+    assert torch.equal(ranking.view(order).is_first(index[order], untied[order]), expected[order])
+
+
+def test_a_view_has_the_rows_of_a_copy():
+    scores = torch.randn(40, 6)
+    ranking = Ranking.from_scores(scores)
+    rows = torch.tensor([7, 3, 3, 39])
+    for view in (ranking.view(rows), ranking.view(torch.arange(40)).view(rows)):
+        assert len(view) == 4
+        assert view.shape == (4, 6)
+        assert view.labels.tolist() == ranking[rows].labels.tolist()
+        assert torch.equal(view.scores_of(slice(1, 3)), scores[[3, 3]])
+    candidates = Ranking.from_candidates([[2, 1], [0, 2]], [[0.5, 0.1], [0.7, 0.2]], n_classes=3)
+    assert candidates.view([1]).labels.tolist() == [[0, 2]]
 
 
 @settings(deadline=None)

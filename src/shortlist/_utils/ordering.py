@@ -6,7 +6,7 @@ This is the only module that breaks ties: among equal scores the highest index c
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -84,12 +84,29 @@ def top_label(scores: Tensor) -> Tensor:
     return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)
 
 
-def labels_at_least(values: Tensor, thresholds: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+class Columns(Protocol):
+    """A matrix whose values are computed for some rows at a time."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Return the values of some rows."""
+        ...
+
+    def block(self, rows: slice) -> Tensor:
+        """Return the values of few rows, only until the next block in the same thread."""
+        ...
+
+
+def labels_at_least(
+    values: Tensor | Columns, thresholds: Tensor, scores: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the labels whose value is at least the threshold of their row.
 
     Parameters
     ----------
-    values : Tensor of shape (n_rows, n_classes)
+    values : Tensor or Columns of shape (n_rows, n_classes)
         Values to compare.
     thresholds : Tensor of shape (n_rows, 1) or (1, 1)
         One threshold for each row, or one for all.
@@ -108,13 +125,13 @@ def labels_at_least(values: Tensor, thresholds: Tensor, scores: Tensor) -> tuple
     [3, 1, 0]
     """
     if (
-        not values.is_cuda
+        not scores.is_cuda
         and values.dtype in (torch.float32, torch.float64)
         and scores.dtype == torch.float32
     ):
-        rows, columns = _labels_at_least(values.numpy(), thresholds.numpy(), scores.numpy())
+        rows, columns = _labels_at_least(values, thresholds.numpy(), scores.numpy())
         return torch.from_numpy(rows), torch.from_numpy(columns)
-    row, column = (values >= thresholds).nonzero(as_tuple=True)
+    row, column = (values[:] >= thresholds).nonzero(as_tuple=True)
     own = scores[row, column]
     if own.dtype == torch.float64:  # Too many bits for a key.
         # Stable sorts of the reversed labels put the highest of equal columns first.
@@ -130,14 +147,15 @@ def labels_at_least(values: Tensor, thresholds: Tensor, scores: Tensor) -> tuple
 
 
 def _labels_at_least(
-    values: NDArray[Any], thresholds: NDArray[Any], scores: NDArray[np.float32]
+    values: Tensor | Columns, thresholds: NDArray[Any], scores: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Compute `labels_at_least` with NumPy, which is faster on a CPU."""
     n = scores.shape[1]
+    block_of = values.__getitem__ if isinstance(values, Tensor) else values.block
 
     def sorted_keys(rows: slice) -> NDArray[np.int64]:
         flat = np.flatnonzero(
-            values[rows] >= (thresholds if len(thresholds) == 1 else thresholds[rows])
+            block_of(rows).numpy() >= (thresholds if len(thresholds) == 1 else thresholds[rows])
         )
         row = flat // n
         bits = (scores[rows].reshape(-1)[flat] + np.float32(0)).view(np.int32).astype(np.int64)
@@ -146,7 +164,7 @@ def _labels_at_least(
         _sort_chunks(keys, np.searchsorted(row, row[SORT_CHUNK::SORT_CHUNK]))
         return keys
 
-    parts = map_blocks(sorted_keys, *values.shape)
+    parts = map_blocks(sorted_keys, *scores.shape)
     return _unpack_keys(parts[0] if len(parts) == 1 else np.concatenate(parts), n)
 
 

@@ -206,27 +206,31 @@ class RowView:
         return len(self.rows)
 
     def __getitem__(self, rows: RowIndex) -> Tensor:
-        return self.matrix[self.rows[rows]]
+        # Several times faster than `matrix[rows]`, which does not copy whole rows.
+        return torch.index_select(self.matrix, 0, self.rows[rows])
 
 
-def select_rows(matrix: Tensor | RowView, rows: RowIndex) -> Tensor | RowView:
-    """Return some rows of a matrix: a view if the copy would be large."""
+def select_rows(
+    matrix: Tensor | RowView, rows: RowIndex, *, max_bytes: int = MAX_COPY_BYTES
+) -> Tensor | RowView:
+    """Return some rows of a matrix: a view if the copy would be larger than `max_bytes`."""
     base = matrix if isinstance(matrix, Tensor) else matrix.matrix
     if isinstance(rows, slice):
         return matrix[rows] if isinstance(matrix, Tensor) else RowView(base, matrix.rows[rows])
     if base.is_cuda:
         return matrix[rows]
-    if len(rows) * base.shape[1] * base.element_size() <= MAX_COPY_BYTES:
-        return _copy_in_threads(matrix, rows)
-    return RowView(base, rows if isinstance(matrix, Tensor) else matrix.rows[rows])
+    index = rows if isinstance(matrix, Tensor) else matrix.rows[rows]
+    if len(rows) * base.shape[1] * base.element_size() <= max_bytes:
+        return _copy_in_threads(base, index)
+    return RowView(base, index)
 
 
-def _copy_in_threads(matrix: Tensor | RowView, rows: Tensor) -> Tensor:
+def _copy_in_threads(matrix: Tensor, rows: Tensor) -> Tensor:
     """Return a copy of some rows."""
-    copy = matrix[rows[:0]].new_empty((len(rows), matrix.shape[1]))
+    copy = matrix.new_empty((len(rows), matrix.shape[1]))
 
     def fill(part: slice) -> None:
-        copy[part] = matrix[rows[part]]
+        torch.index_select(matrix, 0, rows[part], out=copy[part])
 
     map_blocks(fill, *copy.shape)
     return copy

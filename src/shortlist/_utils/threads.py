@@ -7,25 +7,32 @@ takes whole blocks of rows instead, one after the other, and the threads meet on
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
-from typing import Generic, TypeVar
+from functools import cache, wraps
+from typing import Generic, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
 from shortlist._utils.cores import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 MIN_PARALLEL_ELEMENTS = 1 << 15
 """Smaller arrays are processed in the calling thread. PyTorch does not divide them either."""
+MIN_BARRIER_ELEMENTS = 1 << 20
+"""Work on fewer scores is finished before `without_barriers` would pay off."""
 MAX_THREADS = 256
+MAX_SCRATCH_BYTES = 8 * CACHED_ELEMENTS
+"""Size of the memory that a thread keeps: a block in float64."""
 VARIABLE = "SHORTLIST_THREADS"
 """Environment variable that sets the number of threads."""
 
@@ -33,6 +40,7 @@ VARIABLE = "SHORTLIST_THREADS"
 class _Local(threading.local):
     is_worker = False
     outer_threads: int | None = None  # The number of threads outside of `single_threaded`.
+    scratch: Tensor | None = None
 
 
 _local = _Local()
@@ -153,6 +161,34 @@ def map_blocks(
     return map_in_threads(work, row_blocks(rows, width, elements=elements), size=rows * width)
 
 
+def scratch(rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Return a matrix of this thread, whose values are overwritten by the next call.
+
+    Parameters
+    ----------
+    rows, width : int
+        Shape of the matrix.
+    dtype : torch.dtype
+        Type of the values.
+
+    Returns
+    -------
+    Tensor of shape (rows, width)
+        Contiguous and not initialized.
+
+    Examples
+    --------
+    >>> scratch(2, 3, torch.float32).shape
+    torch.Size([2, 3])
+    """
+    size = rows * width * dtype.itemsize
+    if size > MAX_SCRATCH_BYTES:
+        return torch.empty((rows, width), dtype=dtype)
+    if _local.scratch is None:
+        _local.scratch = torch.empty(MAX_SCRATCH_BYTES, dtype=torch.uint8)
+    return _local.scratch[:size].view(dtype).view(rows, width)
+
+
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Make the operations of PyTorch in this thread single-threaded inside the block.
@@ -207,6 +243,46 @@ def multi_threaded() -> Iterator[None]:
     finally:
         _set_own_threads(inner)
         _local.outer_threads = outer
+
+
+def without_barriers(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Make a method `single_threaded` if its first argument contains many scores.
+
+    Such methods compute blocks of rows in the threads of `map_in_threads`. If PyTorch divided the
+    small operations in between among threads of its own, those would wait for the next operation
+    in a loop, on the same cores.
+
+    Parameters
+    ----------
+    method : callable
+        Method whose first argument is an array or a ranking, named `scores`.
+
+    Returns
+    -------
+    callable
+        The method, with the same arguments.
+
+    Examples
+    --------
+    >>> class Model:
+    ...     @without_barriers
+    ...     def threads(self, scores):
+    ...         return torch.get_num_threads()
+    >>> Model().threads(torch.zeros(1024, 1024))
+    1
+    >>> Model().threads(torch.zeros(1, 3)) == torch.get_num_threads()
+    True
+    """
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        scores = args[1] if len(args) > 1 else kwargs.get("scores")
+        if math.prod(getattr(scores, "shape", ())) < MIN_BARRIER_ELEMENTS:
+            return method(*args, **kwargs)
+        with single_threaded():
+            return method(*args, **kwargs)
+
+    return call
 
 
 class _Tasks(Generic[Item, Result]):

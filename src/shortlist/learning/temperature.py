@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
 from shortlist._utils.blocks import CACHED_ELEMENTS, row_blocks
-from shortlist._utils.threads import map_in_threads
+from shortlist._utils.threads import map_in_threads, scratch
 from shortlist._utils.validation import check_choice, check_non_negative
 from shortlist._utils.warnings import warn
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking, as_ranking
-from shortlist.ranking.probabilities import log_columns, target_columns
+from shortlist.ranking.probabilities import center_logarithms, log_columns, target_columns
 from shortlist.ranking.score_types import ScoreType, infer_score_type
 
 MAX_TEMPERATURE = 100.0
@@ -32,10 +32,15 @@ PILOT_ROWS = 1000
 TOLERANCE = 1e-3
 """Length of the last step of Newton's method on the logarithm of the temperature. The error after a
 step is about the square of its length."""
+SAMPLE_TOLERANCE = 0.02
+"""The same for a sample of the rows, whose first guess is that of other rows. The error after the
+last step is much smaller than `MAX_STANDARD_ERROR`."""
 MAX_STEPS = 60
 MAX_LOG_SCALE = math.log(MAX_TEMPERATURE)
 
 Result = TypeVar("Result")
+LogBlock: TypeAlias = tuple[Tensor, Tensor]
+"""Logarithms of some rows minus the largest of their row, and those of the labels (float64)."""
 
 
 def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str = "auto") -> float:
@@ -108,6 +113,7 @@ def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
     width = ranking.n_classes if ranking.is_dense else ranking.depth + 1
     rows = group.sum(len(ranking))
     log_scale, used = 0.0, min(1.0, MAX_SCORES / (rows * width))
+    tolerance = TOLERANCE
     order = np.random.default_rng(0).permutation(len(ranking))
 
     def likelihood(share: float) -> _Likelihood:
@@ -116,11 +122,12 @@ def fit_scale(ranking: Ranking, index: Tensor, score_type: ScoreType) -> float:
 
     if used * rows > 2 * PILOT_ROWS:
         pilot = likelihood(PILOT_ROWS / rows)
-        log_scale = _maximize(pilot, log_scale)
+        log_scale = _maximize(pilot, log_scale, SAMPLE_TOLERANCE)
         needed = pilot.variance(log_scale) / MAX_STANDARD_ERROR**2
         if math.isfinite(needed):
+            tolerance = SAMPLE_TOLERANCE
             used = min(used, max(needed, PILOT_ROWS) / rows)
-    log_scale = _maximize(likelihood(used), log_scale)
+    log_scale = _maximize(likelihood(used), log_scale, tolerance)
     if log_scale <= -MAX_LOG_SCALE:
         warn(
             "the scores carry almost no information about the labels: the best temperature exceeds "
@@ -157,29 +164,47 @@ class _Likelihood:
     ) -> None:
         self.device = ranking.device
         width = ranking.n_classes if ranking.is_dense else ranking.depth + (not only_listed)
-        # One table, since many small ones between temporaries fragment the memory.
-        self._logs = torch.empty((len(sample), width), device=self.device)
-        self._own = torch.empty(len(sample), dtype=torch.float64, device=self.device)
         elements = CACHED_ELEMENTS if self.device.type == "cpu" else None
         self._blocks = list(row_blocks(len(sample), width, self.device, elements=elements))
+        self._size = len(sample) * width
 
-        def read(rows: slice) -> None:
-            """Store logarithms minus the largest of their row, and those of the labels."""
+        def compute(rows: slice) -> LogBlock:
+            """Return logarithms from the scores, in memory that the next block overwrites."""
+            logs = scratch(rows.stop - rows.start, width, torch.float32)
+            scores = ranking.view(sample[rows]).copy_scores(slice(0, len(logs)), logs)
+            center_logarithms(scores, score_type, logs)
+            return logs, _own(logs, index[sample[rows]])
+
+        is_fast = self.device.type == "cpu" and ranking.dtype == torch.float32
+        self._read: Callable[[slice], LogBlock] = compute
+        if not (ranking.is_dense and is_fast):
+            self._read = self._table(ranking, index, sample, score_type, width)
+        self._group = current_group()
+        self._n_rows = self._group.sum(len(sample))
+
+    def _table(
+        self, ranking: Ranking, index: Tensor, sample: Tensor, score_type: ScoreType, width: int
+    ) -> Callable[[slice], LogBlock]:
+        """Return a function that reads logarithms which are computed once."""
+        # One table, since many small ones between temporaries fragment the memory.
+        table = torch.empty((len(sample), width), device=self.device)
+        own = torch.empty(len(sample), dtype=torch.float64, device=self.device)
+
+        def store(rows: slice) -> None:
             part = ranking[sample[rows]]
             columns = target_columns(part, index[sample[rows]])
             logs = log_columns(part, slice(0, len(part)), score_type)[:, :width]
-            self._logs[rows] = logs - logs.amax(dim=1, keepdim=True)
-            self._own[rows] = self._logs[rows].gather(1, columns[:, None])[:, 0].to(torch.float64)
+            torch.sub(logs, logs.amax(dim=1, keepdim=True), out=table[rows])
+            own[rows] = _own(table[rows], columns)
 
-        self._map(read)
-        self._group = current_group()
-        self._n_rows = self._group.sum(len(sample))
+        self._map(store)
+        return lambda rows: (table[rows], own[rows])
 
     def _map(self, work: Callable[[slice], Result]) -> list[Result]:
         """Apply a function to blocks of rows, on a CPU in threads."""
         if self.device.type != "cpu":
             return [work(rows) for rows in self._blocks]
-        return map_in_threads(work, self._blocks, size=self._logs.numel())
+        return map_in_threads(work, self._blocks, size=self._size)
 
     def derivatives(self, log_scale: float) -> tuple[float, float, float]:
         """Return two derivatives of the mean negative log-likelihood of a row by the scale.
@@ -197,7 +222,7 @@ class _Likelihood:
         scale = math.exp(log_scale)
 
         def sums(rows: slice) -> Tensor:
-            logs, own = self._logs[rows], self._own[rows]
+            logs, own = self._read(rows)
             terms = _exp(logs * scale)
             total = terms.sum(dim=1).to(torch.float64)
             terms.mul_(logs)  # One factor after the other: the square of a logit can overflow.
@@ -220,6 +245,11 @@ class _Likelihood:
         return square / (math.exp(log_scale) * second) ** 2 if second > 0 else math.inf
 
 
+def _own(logs: Tensor, columns: Tensor) -> Tensor:
+    """Return the value in one column of each row, in float64."""
+    return logs.gather(1, columns[:, None])[:, 0].to(torch.float64)
+
+
 def _exp(x: Tensor) -> Tensor:
     """Replace values that are at most 0 by their exponentials; NumPy is faster on a CPU."""
     if x.device.type != "cpu":
@@ -229,7 +259,7 @@ def _exp(x: Tensor) -> Tensor:
     return x
 
 
-def _maximize(likelihood: _Likelihood, log_scale: float) -> float:
+def _maximize(likelihood: _Likelihood, log_scale: float, tolerance: float = TOLERANCE) -> float:
     """Return the log scale that maximizes a likelihood, by Newton's method from a first guess.
 
     The derivative by the scale increases with the scale. Steps that leave the interval in which it
@@ -250,6 +280,6 @@ def _maximize(likelihood: _Likelihood, log_scale: float) -> float:
         if following == log_scale:  # At the limit.
             break
         before, log_scale = abs(following - log_scale), following
-        if before < TOLERANCE:
+        if before < tolerance:
             break
     return log_scale

@@ -16,6 +16,7 @@ from torch import Tensor
 from shortlist._utils.arrays import Array, ArrayLike, as_features, row_index, to_array_type
 from shortlist._utils.frames import column_names, match_columns
 from shortlist._utils.out_of_core import Matrix
+from shortlist._utils.threads import multi_threaded, without_barriers
 from shortlist._utils.validation import check_choice, check_non_negative, check_probability
 from shortlist.conformal.calibration import Calibration
 from shortlist.conformal.calibrators import (
@@ -232,6 +233,7 @@ class ConformalPredictor(SetPredictor):
         """
         return self._fit(scores, y, features, classes, groups)
 
+    @without_barriers
     def _fit(
         self,
         scores: ArrayLike | Ranking,
@@ -259,7 +261,9 @@ class ConformalPredictor(SetPredictor):
         known = (index >= 0).cpu().numpy()
         learning = learning if known.all() else learning[known[learning]]
         at = row_index(learning, len(ranking), ranking.device)
-        learned = ranking_rows(ranking, learning)
+        # A temperature alone is fitted to a sample of the rows.
+        reads_all = self.temperature == "size" or self._make_score().needs_fit()
+        learned = ranking_rows(ranking, learning, copy=reads_all)
         score, scale = self._fit_scaled_score(
             learned, index[at], feature_rows(x, learning), score_type, encoded
         )
@@ -268,7 +272,7 @@ class ConformalPredictor(SetPredictor):
         if len(held_out):
             at = row_index(held_out, len(ranking), ranking.device)
             kept = None if codes is None else (codes[0][held_out], codes[1])
-            held = ranking_rows(ranking, held_out)
+            held = ranking_rows(ranking, held_out, copy=False)
             self._calibrate(held, index[at], feature_rows(x, held_out), kept, n_given=len(ranking))
         self._training_rows = TrainingRows(learned) if self._learns() else None
         self._finalize_fit(ranking, score_type)
@@ -287,7 +291,8 @@ class ConformalPredictor(SetPredictor):
         def fit_at(scale: float) -> ConformityScore:
             score = self._make_score()
             scaled = ranking.with_scale(score_type, scale)
-            self._fit_score(score, scaled, index, features, extra)
+            with multi_threaded():  # Training may need the threads of PyTorch.
+                self._fit_score(score, scaled, index, features, extra)
             return score
 
         for_size = self.temperature == "size"
@@ -310,6 +315,7 @@ class ConformalPredictor(SetPredictor):
         """Fit the score to the rows that are not kept for calibration; `extra` has no scores."""
         score.fit(ranking, index, features)
 
+    @without_barriers
     def calibrate(
         self,
         scores: ArrayLike | Ranking,
@@ -536,6 +542,7 @@ class ConformalPredictor(SetPredictor):
 
     # Prediction
 
+    @without_barriers
     def predict_set(
         self,
         scores: ArrayLike | Ranking,
@@ -591,6 +598,7 @@ class ConformalPredictor(SetPredictor):
         )
         return self._predict(ranking, x, [point], groups)[0]
 
+    @without_barriers
     def predict_sets(
         self,
         scores: ArrayLike | Ranking,
@@ -655,6 +663,7 @@ class ConformalPredictor(SetPredictor):
         """Return the sets as outputs of an ONNX graph; see `SetPredictor.onnx_sets`."""
         return graph.conformal_sets(self, self._current_score(), 1 / self.temperature_, point)
 
+    @without_barriers
     def evaluate(
         self,
         scores: ArrayLike | Ranking,
@@ -689,6 +698,7 @@ class ConformalPredictor(SetPredictor):
         for rows, ranked, _ in self._level_function().blocks(ranking, features):
             yield rows, ranked
 
+    @without_barriers
     def p_values(self, scores: ArrayLike | Ranking, features: ArrayLike | None = None) -> Array:
         """Return the conformal p-value of every label.
 
@@ -717,6 +727,7 @@ class ConformalPredictor(SetPredictor):
         table = p_value_table(ranking, blocks, calibration.levels)
         return to_array_type(table, ranking.array_type)
 
+    @without_barriers
     def frontier(
         self, scores: ArrayLike | Ranking, y: ArrayLike, features: ArrayLike | None = None
     ) -> Frontier:

@@ -41,9 +41,11 @@ def hold_out(
     return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
 
 
-def ranking_rows(ranking: Ranking, rows: NDArray[np.intp]) -> Ranking:
-    """Return some of the rows, in order, without a copy if they are all."""
-    return ranking if len(rows) == len(ranking) else ranking[rows]
+def ranking_rows(ranking: Ranking, rows: NDArray[np.intp], *, copy: bool = True) -> Ranking:
+    """Return some of the rows, in order, without a copy if they are all or `copy` is False."""
+    if len(rows) == len(ranking):
+        return ranking
+    return ranking[rows] if copy else ranking.view(rows)
 
 
 def feature_rows(features: Matrix | None, rows: NDArray[np.intp]) -> Matrix | None:

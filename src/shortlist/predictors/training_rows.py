@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shortlist._utils.out_of_core import is_large
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking
-from shortlist.ranking.row_hashing import row_keys
+from shortlist.ranking.row_hashing import row_fingerprints
 
 MIN_DISTINCT = 0.9
 """Rows are recognized only if at least this fraction of them is distinct."""
@@ -33,7 +32,7 @@ class TrainingRows:
     """
 
     def __init__(self, ranking: Ranking) -> None:
-        keys = current_group().gather(_keys(ranking))
+        keys = current_group().gather(row_fingerprints(ranking))
         self.keys: Tensor = torch.unique(keys).cpu()
         self.distinct = len(self.keys) / len(keys)
 
@@ -52,17 +51,6 @@ class TrainingRows:
         """
         if self.distinct < MIN_DISTINCT:
             return 0
-        count = int(torch.isin(_keys(ranking).cpu(), self.keys).sum())
+        count = int(torch.isin(row_fingerprints(ranking).cpu(), self.keys).sum())
         expected = max(MAX_COINCIDENCES, 2 * (1 - self.distinct)) * len(ranking)
         return count if count > expected else 0
-
-
-def _keys(ranking: Ranking) -> Tensor:
-    """Return the key of each row."""
-    if not is_large(len(ranking), ranking.n_classes, torch.float32, ranking.device):
-        return row_keys(ranking)
-    # In blocks, so that the sorted scores of all rows, which the keys depend on, are not kept.
-    keys = torch.empty(len(ranking), dtype=torch.int64)
-    for rows in ranking.blocks():
-        keys[rows] = row_keys(ranking[rows])
-    return keys

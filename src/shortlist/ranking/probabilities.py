@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shortlist._utils.arrays import float64_row_sums
-from shortlist._utils.threads import map_blocks
+from shortlist._utils.threads import map_blocks, scratch
 from shortlist.ranking.ranked_rows import RankedRows
 from shortlist.ranking.score_types import ScoreType
 
@@ -148,29 +148,47 @@ def _softmax(scores: Tensor, score_type: ScoreType, scale: float) -> Tensor:
     other operations.
     """
     result = torch.empty_like(scores, memory_format=torch.contiguous_format)
-
-    def compute(rows: slice) -> None:
-        p, logs = result[rows], scores[rows]
-        array = p.numpy()
-        # Logits far below the maximum underflow to zero, whatever the caller's NumPy settings.
-        with np.errstate(over="ignore", under="ignore"):
-            if score_type == "proba":
-                torch.clamp(logs, min=math.exp(MIN_LOG_PROBA), out=p)
-                np.log(array, out=array)
-                logs = p
-            elif score_type == "log_proba":
-                logs = torch.clamp(logs, min=MIN_LOG_PROBA, out=p)
-            # Subtracting the maximum before scaling keeps the precision of large logits.
-            torch.sub(logs, logs.amax(dim=1, keepdim=True), out=p)
-            if scale != 1:
-                p.mul_(scale)
-            np.exp(array, out=array)
-            # Sums in float64 are the same after rounding for every order of the columns.
-            total = torch.from_numpy(array.sum(axis=1, keepdims=True, dtype=np.float64))
-            p.mul_(total.reciprocal_().to(p.dtype)).clamp_(min=math.exp(MIN_LOG_PROBA))
-
-    map_blocks(compute, *scores.shape)
+    map_blocks(
+        lambda rows: _softmax_block(scores[rows], score_type, scale, result[rows]), *scores.shape
+    )
     return result
+
+
+def _softmax_block(scores: Tensor, score_type: ScoreType, scale: float, out: Tensor) -> None:
+    """Write positive probabilities of rows that stay in the cache, perhaps over the scores."""
+    center_logarithms(scores, score_type, out)
+    if scale != 1:
+        out.mul_(scale)
+    array = out.numpy()
+    # Logits far below the maximum underflow to zero, whatever the caller's NumPy settings.
+    with np.errstate(over="ignore", under="ignore"):
+        np.exp(array, out=array)
+        # Sums in float64 are the same after rounding for every order of the columns. Unlike
+        # PyTorch, NumPy does not copy the matrix to float64.
+        total = torch.from_numpy(array.sum(axis=1, keepdims=True, dtype=np.float64))
+    out.mul_(total.reciprocal_().to(out.dtype)).clamp_(min=math.exp(MIN_LOG_PROBA))
+
+
+def center_logarithms(scores: Tensor, score_type: ScoreType, out: Tensor) -> None:
+    """Write the logarithms of dense scores on a CPU, minus the largest of their row.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_rows, n_classes)
+        Scores of all classes, in float32 or float64.
+    score_type : {"logits", "proba", "log_proba"}
+        Type of the scores. Logarithms of probabilities are at least `MIN_LOG_PROBA`.
+    out : Tensor of shape (n_rows, n_classes)
+        Contiguous result of the same type, which can be `scores`.
+    """
+    if score_type == "proba":
+        torch.clamp(scores, min=math.exp(MIN_LOG_PROBA), out=out)
+        with np.errstate(over="ignore", under="ignore"):
+            np.log(out.numpy(), out=out.numpy())  # Faster than PyTorch.
+        scores = out
+    elif score_type == "log_proba":
+        scores = torch.clamp(scores, min=MIN_LOG_PROBA, out=out)
+    torch.sub(scores, scores.amax(dim=1, keepdim=True), out=out)
 
 
 def proba_and_sums(
@@ -201,9 +219,54 @@ def proba_and_sums(
     (tensor([[0.5000, 0.5000]], dtype=torch.float64), 1.0)
     """
     p = proba_columns(rows.scores_of(slice(None)), score_type, scale)
-    if score_type == "proba" and scale == 1:
-        return p, rows.known_row_sums
-    return p, 1.0 if score_type == "logits" else None
+    return p, proba_sums(rows, score_type, scale)
+
+
+def proba_sums(rows: RankedRows, score_type: ScoreType, scale: float) -> Tensor | float | None:
+    """Return the sum of the probabilities of each row; see `proba_and_sums`."""
+    if score_type == "logits" or scale != 1:  # The probabilities were normalized.
+        return 1.0
+    return rows.known_row_sums if score_type == "proba" else None
+
+
+class ProbaColumns:
+    """The probabilities of all classes of dense rows on a CPU, computed where they are indexed.
+
+    Parameters
+    ----------
+    rows : RankedRows
+        Dense scores.
+    score_type : {"logits", "proba", "log_proba"}
+        Type of the scores.
+    scale : float
+        Inverse temperature.
+
+    Examples
+    --------
+    >>> from shortlist import Ranking
+    >>> ProbaColumns(Ranking.from_scores([[0.0, 0.0], [1.0, 1.0]]), "logits", 1.0)[1:]
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: RankedRows, score_type: ScoreType, scale: float) -> None:
+        self._rows, self._score_type, self._scale = rows, score_type, scale
+        self.shape, self.dtype = rows.shape, _compute_dtype(rows.dtype)
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        return proba_columns(self._rows.scores_of(rows), self._score_type, self._scale)
+
+    def block(self, rows: slice) -> Tensor:
+        """Return the same probabilities, only until the next block in the same thread.
+
+        Memory that is allocated and returned for each block would be cleared by the operating
+        system every time.
+        """
+        if (self._scale == 1 and self._score_type != "logits") or self.dtype != self._rows.dtype:
+            return self[rows]
+        result = scratch(rows.stop - rows.start, self.shape[1], self.dtype)
+        scores = self._rows.copy_scores(rows, result)
+        _softmax_block(scores, self._score_type, self._scale, result)
+        return result
 
 
 def log_columns(rows: RankedRows, block: slice, score_type: ScoreType) -> Tensor:

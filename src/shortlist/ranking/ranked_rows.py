@@ -21,7 +21,7 @@ from shortlist._utils.ordering import (
     ties_before,
 )
 from shortlist._utils.out_of_core import RowView
-from shortlist._utils.threads import map_in_threads
+from shortlist._utils.threads import map_blocks, map_in_threads
 
 Result = TypeVar("Result")
 TopLabels = tuple[Tensor, Tensor]
@@ -107,6 +107,11 @@ class RankedRows:
         return self.n_classes if self.is_dense else self.depth
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of scores of a row."""
+        return self.n_rows, self.width
+
+    @property
     def dtype(self) -> torch.dtype:
         """Floating-point type of the scores."""
         return self.scores_of(slice(0, 1)).dtype
@@ -144,6 +149,13 @@ class RankedRows:
             return self._dense[rows]
         labels, scores = self._top_block(rows, self.depth)
         return torch.where(labels >= 0, scores, -torch.inf)
+
+    def copy_scores(self, rows: slice, out: Tensor) -> Tensor:
+        """Return dense scores of some rows, in `out` if they are not stored one after another."""
+        matrix = self.dense
+        if isinstance(matrix, Tensor):
+            return matrix[rows]
+        return torch.index_select(matrix.matrix, 0, matrix.rows[rows], out=out)
 
     def top(self, depth: int) -> TopLabels:
         """Return the first labels of each row and their scores, and cache them.
@@ -288,18 +300,41 @@ class RankedRows:
         if not self.is_dense:
             return self.rank_of(index) == 0
         first = torch.empty(self.n_rows, dtype=torch.bool, device=self.device)
-        maxima = self.known_row_maxima
+        if self.known_row_maxima is not None and self.device.type == "cpu":
+            return self._is_maximum(index, self.known_row_maxima, untied)
 
         def compare(rows: slice) -> None:
             block, y = self.dense[rows], index[rows, None]
             own = block.gather(1, y)
-            highest = own[:, 0] == (block.amax(dim=1) if maxima is None else maxima[rows])
+            highest = own[:, 0] == block.amax(dim=1)
             if any_ties(block, own, highest if untied is None else highest & ~untied[rows]):
                 highest &= ties_before(block, own, y) == 0
             first[rows] = highest
 
         self.map_blocks(compare)
         return first
+
+    def _is_maximum(self, index: Tensor, maxima: Tensor, untied: Tensor | None) -> Tensor:
+        """Return whether each row's label is its first, and read only rows that can have ties."""
+        first = self.scores_at(index) == maxima
+        uncertain = (first if untied is None else first & ~untied).nonzero()[:, 0]
+
+        def compare(part: slice) -> None:
+            rows = uncertain[part]
+            block, y = self.dense[rows], index[rows, None]
+            own = block.gather(1, y)
+            if any_ties(block, own, first[rows]):
+                first[rows] = ties_before(block, own, y) == 0
+
+        map_blocks(compare, len(uncertain), self.n_classes)
+        return first
+
+    def scores_at(self, index: Tensor) -> Tensor:
+        """Return the dense score of one label of each row."""
+        matrix = self.dense
+        if isinstance(matrix, Tensor):
+            return matrix.gather(1, index[:, None])[:, 0]
+        return matrix.matrix[matrix.rows, index]
 
     def count_above(self, thresholds: Sequence[float]) -> Tensor:
         """Count the ranked scores of each row that exceed each threshold.

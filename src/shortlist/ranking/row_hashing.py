@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shortlist._utils.blocks import CACHED_ELEMENTS
 from shortlist.ranking.ranked_rows import RankedRows
 
 HASHED_SCORES = 8
 """Number of best scores that the hash of a row depends on."""
+
+FACTOR = 0x2C1B3C6D
+"""Odd factor of the bits of a score."""
 
 
 def row_keys(rows: RankedRows, seed: int = 0) -> Tensor:
@@ -36,6 +40,45 @@ def row_keys(rows: RankedRows, seed: int = 0) -> Tensor:
     for column in bits.unbind(dim=1):
         state = _mix(state ^ column)
     return state
+
+
+def row_fingerprints(rows: RankedRows) -> Tensor:
+    """Return a hash of all scores of each row, to recognize equal rows.
+
+    It is much faster than `row_keys`, because the scores are hashed one by one and added instead
+    of sorted. Equal rows have the same hash in every batch, on every device, and for every
+    numbering of the classes. Candidates are hashed by `row_keys`.
+
+    Parameters
+    ----------
+    rows : RankedRows
+        Scores, such as a ranking.
+
+    Returns
+    -------
+    int64 Tensor of shape (n_rows,)
+        Hashes.
+
+    Examples
+    --------
+    >>> from shortlist import Ranking
+    >>> a, b, c = row_fingerprints(Ranking.from_scores([[0.2, 0.8], [0.8, 0.2], [0.3, 0.7]]))
+    >>> bool(a == b), bool(a == c)
+    (True, False)
+    """
+    if not rows.is_dense:
+        return row_keys(rows)
+    keys = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
+
+    def add(part: slice) -> None:
+        bits = (rows.scores_of(part).to(torch.float32) + 0.0).view(torch.int32)
+        bits.bitwise_xor_(bits >> 16)  # The last bits of rounded scores are zeros.
+        bits.mul_(FACTOR)  # Integers wrap, here and in the sum.
+        bits.bitwise_xor_(bits >> 15)
+        keys[part] = _mix(bits.sum(dim=1, dtype=torch.int32).to(torch.int64))
+
+    rows.map_blocks(add, CACHED_ELEMENTS)
+    return keys
 
 
 def _shift_right(x: Tensor, by: int) -> Tensor:

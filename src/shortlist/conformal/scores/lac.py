@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from shortlist._utils.blocks import RANKED_ELEMENTS
 from shortlist.conformal.levels import ColumnLevels, NestedLevels
 from shortlist.conformal.scores.base import ConformityScore, register_score
 from shortlist.ranking import Ranking
-from shortlist.ranking.probabilities import proba_and_sums
+from shortlist.ranking.probabilities import ProbaColumns, proba_sums
 
 
 @register_score
@@ -48,8 +49,18 @@ class LAC(ConformityScore):
     def nested_levels(self, ranking: Ranking, features: Tensor | None = None) -> NestedLevels:
         """Return the levels as an object; see `ConformityScore.nested_levels`."""
         if ranking.is_complete:
-            return ColumnLevels(*proba_and_sums(ranking, ranking.score_type, ranking.scale))
+            score_type, scale = ranking.score_type, ranking.scale
+            proba = ProbaColumns(ranking, score_type, scale)
+            on_cpu = ranking.device.type == "cpu"
+            return ColumnLevels(
+                proba if on_cpu else proba[:], proba_sums(ranking, score_type, scale)
+            )
         return super().nested_levels(ranking, features)
+
+    @property
+    def block_elements(self) -> int:
+        """Number of scores in a block of rows; of their levels, few are in memory at a time."""
+        return 2 * RANKED_ELEMENTS
 
     def lower(self, levels: Tensor, rounding: float) -> Tensor:
         """Return lower bounds of the levels; see `ConformityScore.lower`."""
