@@ -268,11 +268,11 @@ def test_speed(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     small = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
     alone = ["--without-neighbors", "--only", "aps-20"]
-    run_process("speed/run.py", *small, *alone, "-o", str(file))
+    run("speed/run.py", *small, *alone, "-o", str(file))
     saved = json.loads(file.read_text())
     saved["benchmarks"] = {"lac-1": [{"library": "an old result"}], **saved["benchmarks"]}
     file.write_text(json.dumps(saved))
-    output = run_process("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
+    output = run("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
     results = json.loads(file.read_text())["benchmarks"]
     assert list(results) == ["lac-1", "aps-20"]
     own = [("shortlist", ""), ("shortlist", "temperature=None")]
@@ -401,14 +401,14 @@ def test_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_larger_than_memory() -> None:
     small = ("--gigabytes", "0", "--fit-gigabytes", "0", "--epochs", "1", "--classes", "50")
-    output = run_process("larger_than_memory.py", *small)
+    output = run("larger_than_memory.py", *small)
     lines = [line.rsplit(maxsplit=4) for line in output.splitlines()[2:]]
     steps = ["lac, calibrate", "lac, predict", "aps, calibrate", "aps, predict", "Shortlister, fit"]
     assert [line[0] for line in lines] == steps
     for _, gigabytes, seconds, speed, memory in lines:
         assert 0 <= float(gigabytes) < 0.01
         assert float(seconds) >= 0
-        assert float(speed) > 0
+        assert float(speed) >= 0  # Rounded: a fit on a busy machine reads less than 0.5 MB/s.
         assert float(memory) < 1000
 
 
