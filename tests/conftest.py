@@ -31,3 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(matching, len(LONGEST))
 
     items.sort(key=place)
+
+
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End each training after three epochs, where the quality of a model does not matter."""
+    from shortlist.learning.training import TrainingRun
+
+    needs_another = TrainingRun.should_continue
+
+    def should_continue(run: TrainingRun) -> bool:
+        return len(run.history) < 3 and needs_another(run)
+
+    monkeypatch.setattr(TrainingRun, "should_continue", should_continue)

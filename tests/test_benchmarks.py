@@ -264,28 +264,28 @@ def test_every_method_raises_for_an_unknown_method(
 
 
 def test_speed(tmp_path: Path) -> None:
-    """Run some benchmarks without other libraries; other results stay in the file."""
+    """Run two benchmarks without other libraries: results replace those of the same benchmark."""
     file = tmp_path / "results.json"
     small = ["--rows", "500", "--classes", "300", "--repeats", "1", "--without-peers"]
-    names = ["lac-1", "aps-20"]
-    output = run_process("speed/run.py", *small, "--only", *names, "-o", str(file))
+    alone = ["--without-neighbors", "--only", "aps-20"]
+    run("speed/run.py", *small, *alone, "-o", str(file))
+    saved = json.loads(file.read_text())
+    saved["benchmarks"] = {"lac-1": [{"library": "an old result"}], **saved["benchmarks"]}
+    file.write_text(json.dumps(saved))
+    output = run("speed/run.py", *small, "--only", "lac-1", "-o", str(file))
     results = json.loads(file.read_text())["benchmarks"]
-    assert list(results) == names
+    assert list(results) == ["lac-1", "aps-20"]
     own = [("shortlist", ""), ("shortlist", "temperature=None")]
     for name, coverage in (("lac-1", 0.9), ("aps-20", 0.745)):
         found = [(result["library"], result["label"]) for result in results[name]]
         assert found == (own if name == "aps-20" else [*own, ("numpy", "")])
         for result in results[name]:
-            for measured in (result, result["busy"]):
+            assert ("busy" in result) == (name == "lac-1")
+            for measured in (result, result.get("busy", result)):
                 total = measured["calibrate"] + measured["predict"]
                 assert measured["seconds"] == pytest.approx(total, rel=1e-3)
             assert abs(result["coverage"] - coverage) < 0.1
             assert f"| {result['mean_size']:.2f} | {result['coverage']:.3f} |" in output
-    quiet = [*small, "--without-neighbors", "--only", "lac-1"]
-    run_process("speed/run.py", *quiet, "-o", str(file))
-    results = json.loads(file.read_text())["benchmarks"]
-    assert list(results) == names
-    assert ["busy" in results[name][0] for name in names] == [False, True]
 
 
 def test_speed_neighbors_end_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,20 +401,20 @@ def test_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_larger_than_memory() -> None:
     small = ("--gigabytes", "0", "--fit-gigabytes", "0", "--epochs", "1", "--classes", "50")
-    output = run_process("larger_than_memory.py", *small)
+    output = run("larger_than_memory.py", *small)
     lines = [line.rsplit(maxsplit=4) for line in output.splitlines()[2:]]
     steps = ["lac, calibrate", "lac, predict", "aps, calibrate", "aps, predict", "Shortlister, fit"]
     assert [line[0] for line in lines] == steps
     for _, gigabytes, seconds, speed, memory in lines:
         assert 0 <= float(gigabytes) < 0.01
         assert float(seconds) >= 0
-        assert float(speed) > 0
+        assert float(speed) >= 0  # Rounded: a fit on a busy machine reads less than 0.5 MB/s.
         assert float(memory) < 1000
 
 
 def test_stress() -> None:
-    output = run_process("stress.py", "--seconds", "4", "--threads", "3", "--processes", "2")
-    assert "3 threads and 2 processes, 4 s" in output
+    output = run_process("stress.py", "--seconds", "2", "--threads", "3", "--processes", "2")
+    assert "3 threads and 2 processes, 2 s" in output
     rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \| ([\d,]+) \|$", output, re.M)
     done = {name: int(count.replace(",", "")) for name, count, _ in rows}
     assert all(errors == "0" for _, _, errors in rows)

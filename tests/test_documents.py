@@ -58,6 +58,7 @@ def write_table(file: str, samples: sl.datasets.GaussianSamples) -> None:
     table.to_csv(file, index=False)
 
 
+@pytest.mark.usefixtures("few_epochs")
 @pytest.mark.parametrize("name", ["README.md", "docs/commands.md"])
 def test_shell_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the commands that work on files of scores in order, except those on Ray or in a pipe."""
@@ -79,9 +80,10 @@ def test_shell_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert output is None or Path(output[1]).exists(), line
 
 
+@pytest.mark.usefixtures("few_epochs")
 @pytest.mark.parametrize("name", documents_with_snippets())
 def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the snippets of a document in order, in one namespace."""
+    """Run the snippets of a document in order, in one namespace, with short training."""
     if "hugging-face" in name:
         pytest.importorskip("transformers")
     if "scale" in name:

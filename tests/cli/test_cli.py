@@ -8,13 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import shortlist
 from shortlist import __version__
-from shortlist.cli import app
+from shortlist.cli import app, demo
 from shortlist.cli.app import SHELL_ADVICE
 from shortlist.comparison import ACCURACIES, default_methods
 
@@ -70,15 +72,15 @@ def parse_table(output: str) -> dict[str, list[float]]:
     }
 
 
-def test_demo_prints_two_tables_and_plots_the_curves(tmp_path: Path) -> None:
+def test_demo_prints_two_tables_and_plots_the_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run the demonstration with fewer Gaussian rows, and with shorter training."""
+    monkeypatch.setattr(demo, "GAUSSIAN_ROWS", (2000, 4000))
+    monkeypatch.setattr(demo, "compare", partial(demo.compare, max_epochs=12))
     picture = tmp_path / "new [bold] folder" / "curve.png"
-    process = subprocess.run(
-        [sys.executable, "-m", "shortlist.cli", "demo", "-o", str(picture)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"COLUMNS": "80"},
-    )
+    process = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["demo", "-o", str(picture)])
+    assert process.exit_code == 0, process.output
     assert process.stderr == ""  # A progress bar is shown on a terminal only.
     assert picture.read_bytes().startswith(b"\x89PNG")
     *lines, last = process.stdout.splitlines()
@@ -86,7 +88,7 @@ def test_demo_prints_two_tables_and_plots_the_curves(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80
     digits, gaussian = re.split(r"^10 Gaussian classes", process.stdout, flags=re.M)
     assert digits.startswith("noisy digits: 900 rows to fit, 300 calibration rows")
-    assert "3,750 rows to fit, 1,250" in gaussian
+    assert "1,500 rows to fit, 500 calibration" in gaussian
     for output in (digits, gaussian):
         table = parse_table(output)
         assert list(table) == [*METHODS, "LAC, re-scored"]

@@ -26,6 +26,8 @@ class Demonstration:
 
 NOISE = 0.4
 """Standard deviation of the noise on the pixels of the digits, which lie between 0 and 1."""
+GAUSSIAN_ROWS = (5000, 10_000)
+"""Labeled rows and test rows of the Gaussian classes."""
 
 
 def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
@@ -39,7 +41,7 @@ def demonstrate(seed: int = 0, progress: Show = "auto") -> list[Demonstration]:
         _demonstrate("noisy digits", noisy.split(1200, seed=seed), seed, progress),
         _demonstrate(
             "10 Gaussian classes in 100 dimensions",
-            gaussian(15_000, seed=seed).split(5000, seed=seed),
+            gaussian(sum(GAUSSIAN_ROWS), seed=seed).split(GAUSSIAN_ROWS[0], seed=seed),
             seed,
             progress,
         ),
