@@ -158,7 +158,7 @@ def main() -> None:
             for step, seconds in seconds_by_step.items():
                 print(
                     f"{f'{method}, {step}':24}{gigabytes:8.2f}{seconds:10.2f}"
-                    f"{1e3 * gigabytes / seconds:8.0f}{peak_memory / 1e6:24.0f}",
+                    f"{1e3 * gigabytes / seconds:8.3g}{peak_memory / 1e6:24.0f}",
                     flush=True,
                 )
 

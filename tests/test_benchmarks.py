@@ -408,7 +408,7 @@ def test_larger_than_memory() -> None:
     for _, gigabytes, seconds, speed, memory in lines:
         assert 0 <= float(gigabytes) < 0.01
         assert float(seconds) >= 0
-        assert float(speed) >= 0  # Rounded: a fit on a busy machine reads less than 0.5 MB/s.
+        assert float(speed) > 0
         assert float(memory) < 1000
 
 
