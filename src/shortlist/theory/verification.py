@@ -169,7 +169,9 @@ def verify(
 
 def _test_statement(statement: Statement, depth: int, seed: int, tighten: float) -> Row:
     """Search for a violation of a statement."""
-    result = search(statement, restarts=STARTS * depth, steps=STEPS * depth, seed=seed, tighten=tighten)
+    result = search(
+        statement, restarts=STARTS * depth, steps=STEPS * depth, seed=seed, tighten=tighten
+    )
     fails = result.violations > 0
     example: Certificate | None = None
     if fails and tighten == 1 and statement.form == "published" and statement.loss in FAILING:
