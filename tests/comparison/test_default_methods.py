@@ -48,7 +48,17 @@ def test_a_retrained_classifier_needs_features_and_scores_of_all_classes() -> No
         assert not any("retrained" in name for name in names)
 
 
-def test_all_default_methods_run_on_few_rows() -> None:
+def test_all_default_methods_run_on_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained_briefly(
+        has_features: bool, seed: int = 0, *, is_dense: bool
+    ) -> dict[str, sl.SetPredictor]:
+        methods = default_methods(has_features, seed, is_dense=is_dense)
+        for method in methods.values():
+            if "max_epochs" in method.get_params():  # type: ignore[attr-defined]
+                method.set_params(max_epochs=5)  # type: ignore[attr-defined]
+        return methods
+
+    monkeypatch.setattr("shortlist.comparison.methods.default_methods", trained_briefly)
     comparison = sl.compare(*draw_rows(100, 1), random_state=3)
     assert list(comparison.curves) == list(default_methods(has_features=True))
     assert comparison.accuracies == ACCURACIES

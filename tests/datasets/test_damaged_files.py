@@ -26,11 +26,11 @@ def run(count: int, seed: int, timeout: float) -> dict[str, object]:
 
 
 def test_a_sample_of_mutations() -> None:
-    report = run(100, 0, timeout=300)
+    report = run(60, 0, timeout=300)
     assert report["findings"] == []
     counts = report["counts"]
-    assert sum(n for name, n in counts.items() if name.endswith("exit 1")) > 30
-    assert sum(n for name, n in counts.items() if name.endswith("exit 0")) > 10
+    assert sum(n for name, n in counts.items() if name.endswith("exit 1")) > 18
+    assert sum(n for name, n in counts.items() if name.endswith("exit 0")) > 6
 
 
 @pytest.mark.study

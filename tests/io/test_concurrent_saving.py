@@ -87,7 +87,7 @@ import shortlist as sl
 model = sl.SplitConformal(sys.argv[2]).fit(SCORES, Y)
 print("ready", flush=True)
 sys.stdin.readline()
-for _ in range(40):
+for _ in range(20):
     model.save(sys.argv[3], overwrite=True)
 """
 

@@ -173,7 +173,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.study)])
+@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.study)])
 def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(times, tmp_path):
     rng = random.Random(1)
     folder = tmp_path / "model"

@@ -242,7 +242,7 @@ def test_no_node_of_a_schema_executes_code(saved, tmp_path, loads):
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("mutations", [80, pytest.param(10_000, marks=pytest.mark.study)])
+@pytest.mark.parametrize("mutations", [48, pytest.param(10_000, marks=pytest.mark.study)])
 def test_no_attribute_of_a_classifier_crashes_a_process(tmp_path, mutations):
     """Every classifier is tried, or four of them if there are few mutations. No load raises another
     error than a ModelFileError, and no prediction crashes, needs gigabytes or takes seconds.

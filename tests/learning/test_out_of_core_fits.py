@@ -165,7 +165,14 @@ def test_means_and_neighbors_are_computed_by_blocks(monkeypatch: pytest.MonkeyPa
 
 def shortlister(**given: object) -> sl.Shortlister:
     return sl.Shortlister(
-        max_epochs=6, folds=3, width=32, rank_width=16, rescore=True, learn_sizes=True, **given
+        effort="fast",
+        max_epochs=6,
+        folds=3,
+        width=32,
+        rank_width=16,
+        rescore=True,
+        learn_sizes=True,
+        **given,
     )
 
 

@@ -21,8 +21,8 @@ from shortlist.learning.process_group import (
     use_process_group,
 )
 
-DATA = sl.datasets.gaussian(9000, 0.25, n_classes=8, dimension=6, seed=5)
-LEARN, NEW = slice(0, 6000), slice(6000, 9000)
+DATA = sl.datasets.gaussian(6000, 0.25, n_classes=8, dimension=6, seed=5)
+LEARN, NEW = slice(0, 4000), slice(4000, 6000)
 P, X = (a.astype(np.float32) for a in (DATA.posterior, DATA.x))
 WEAK = 0.5 * np.log(P + 1e-9) + np.random.default_rng(0).standard_normal(P.shape)
 WEAK = WEAK.astype(np.float32)  # The features improve on these logits.
@@ -42,7 +42,7 @@ def _fit(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", address, rank=rank, world_size=2)
-    mine = np.arange(6000)[rank::2] if rank else np.arange(6000)[:-600:2]  # The sizes differ.
+    mine = np.arange(4000)[rank::2] if rank else np.arange(4000)[:-400:2]  # The sizes differ.
     results = {}
     with use_process_group(ProcessGroup()):
         sums = current_group().sum(torch.tensor([1.0, rank]))

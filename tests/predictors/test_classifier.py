@@ -73,7 +73,7 @@ def expected_failures(model: sl.ShortlistClassifier) -> dict[str, str]:
         ),
         sl.ShortlistClassifier(
             method=sl.Shortlister(
-                rescore=True, learn_sizes=True, max_epochs=2, folds=2, width=8, rank_width=8
+                rescore=True, learn_sizes=True, effort="fast", max_epochs=2, folds=2, width=8
             )
         ),
     ],
@@ -82,6 +82,9 @@ def expected_failures(model: sl.ShortlistClassifier) -> dict[str, str]:
 def test_scikit_learn_estimator_checks(
     estimator: sl.ShortlistClassifier, check: Callable[[sl.ShortlistClassifier], None]
 ) -> None:
+    if estimator.method is None and getattr(check, "keywords", {}):
+        # The check has passed without these keywords, which are about the rows that are given.
+        estimator.set_params(method=sl.Shortlister(effort="fast", max_epochs=2))
     check(estimator)
 
 

@@ -71,14 +71,14 @@ def check(result: NDArray, continuous: bool) -> None:
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
 def test_marginal_accuracy(name, randomized):
     model = sl.SplitConformal(name, randomized=randomized, allow_empty=True)
-    check(coverages(fitted(model), 40, seed=1), continuous=name != "topk" or randomized)
+    check(coverages(fitted(model), 25, seed=1), continuous=name != "topk" or randomized)
 
 
 @pytest.mark.parametrize("cost", ["linear", "log"])
 def test_marginal_accuracy_of_the_plug_in_rule(cost):
     """With cost "log" the first label costs nothing, so that its level is infinite."""
     model = sl.PlugInSelector(cost=cost, allow_empty=True)
-    check(coverages(fitted(model), 40, seed=2), continuous=cost == "linear")
+    check(coverages(fitted(model), 25, seed=2), continuous=cost == "linear")
 
 
 @pytest.mark.parametrize(("name", "randomized"), VARIANTS)
@@ -86,7 +86,7 @@ def test_sets_that_are_never_empty_only_add_accuracy(name, randomized):
     """At low requests, the accuracy is that of the first label."""
     free = fitted(sl.SplitConformal(name, randomized=randomized, allow_empty=True))
     full = fitted(sl.SplitConformal(name, randomized=randomized))
-    with_empty, without = (coverages(m, 20, seed=3, temperature=0.7) for m in (free, full))
+    with_empty, without = (coverages(m, 15, seed=3, temperature=0.7) for m in (free, full))
     check(without, continuous=False)
     scores, y = draw(M + 250, seed=3, temperature=0.7)
     first = (scores.argmax(axis=1) == y).mean()
@@ -154,7 +154,7 @@ def test_marginal_accuracy_over_300_splits(model):
 # For each class, for each group
 
 
-def by_part(model: Selector, by: str | None, accuracy: float, times: int = 40) -> NDArray:
+def by_part(model: Selector, by: str | None, accuracy: float, times: int = 25) -> NDArray:
     """Return the accuracy within each class or group, of shape (draws, parts)."""
     scores, y, groups = uneven(1600, seed=6)
     parts = groups if by == "group" else y
@@ -371,7 +371,7 @@ def test_delta_bounds_the_fraction_of_failing_draws(name, delta):
         if name == "plug-in"
         else sl.SplitConformal(name, randomized=name == "aps", **settings)
     ).fit(scores, y)
-    accuracy, times, m = 0.9, 150, 200
+    accuracy, times, m = 0.9, 100, 200
     rng, short, plain = np.random.default_rng(0), 0, 0
     for _ in range(times):
         drawn = rng.integers(
@@ -398,7 +398,7 @@ def test_mean_size_and_the_accuracy_that_is_certified(name, size, delta):
     scores, y = draw(4000, 6, seed=13)
     model = sl.PlugInSelector() if name == "plug-in" else sl.SplitConformal(name)
     model.set_params(temperature=None).fit(scores, y)
-    rng, times, m = np.random.default_rng(0), 100, 201
+    rng, times, m = np.random.default_rng(0), 60, 201
     sizes, room = [], []
     for _ in range(times):
         drawn = rng.integers(

@@ -15,7 +15,7 @@ from synthetic import as_score_type, draw, in_64ths
 import shortlist as sl
 from shortlist.theory import bayes_choice, deterministic_choice
 
-few = settings(deadline=None, max_examples=80, derandomize=True)
+few = settings(deadline=None, max_examples=40, derandomize=True)
 COSTS: dict[str, Callable[[int], float]] = {
     "log": lambda size: math.log(size) if size else 0.0,
     "linear": float,

@@ -32,7 +32,7 @@ from shortlist.theory import (
     top_k_regret,
 )
 
-few = settings(deadline=None, max_examples=60, derandomize=True)
+few = settings(deadline=None, max_examples=25, derandomize=True)
 EXPONENTS = (0.05, 0.3, 0.5, 0.7, 0.9)
 SOME = (0.3, 0.5, 0.7, 0.9)
 WITH_PSI = with_exponents(losses_with("psi"), EXPONENTS)

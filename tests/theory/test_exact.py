@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shortlist.theory.exact import DIGITS, Interval, _floor_root
 
-few = settings(deadline=None, max_examples=100, derandomize=True)
+few = settings(deadline=None, max_examples=50, derandomize=True)
 fractions = st.fractions(min_value=-10, max_value=10, max_denominator=10**6)
 positive = st.builds(
     lambda x, zeros: x / 10**zeros,

@@ -27,7 +27,7 @@ from shortlist.theory.pooling import (
     top_k_constrained_regret,
 )
 
-few = settings(deadline=None, max_examples=60, derandomize=True)
+few = settings(deadline=None, max_examples=25, derandomize=True)
 EXPONENTS = (0.3, 0.5, 0.7, 0.9)
 LOSSES = losses_with("pooled_regret")
 CONSTRAINED = losses_with("pooled_regret", family="constrained")

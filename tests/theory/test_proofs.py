@@ -19,7 +19,7 @@ from shortlist.losses import get_loss
 from shortlist.theory import cost_sensitive_bound, surrogate_error, surrogate_infimum, top_k_bound
 from shortlist.theory.proof_steps import pool, pooling, power_mean, published_gce, two_point
 
-few = settings(deadline=None, max_examples=80, derandomize=True)
+few = settings(deadline=None, max_examples=30, derandomize=True)
 LOW_Q = st.one_of(st.floats(1e-6, 0.5), st.sampled_from([0.01, 0.3, 0.5]))
 ANY_Q = st.floats(1e-6, 0.999)
 UNIT = st.one_of(

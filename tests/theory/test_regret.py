@@ -26,7 +26,7 @@ from shortlist.theory import (
 )
 from shortlist.theory.regret import distribution, top_k
 
-few = settings(deadline=None, max_examples=60, derandomize=True)
+few = settings(deadline=None, max_examples=25, derandomize=True)
 
 
 @st.composite

@@ -18,6 +18,10 @@ from shortlist.theory.statements import Statement, statements
 
 TIGHT = 0.995
 """A bound is tight if the ratio of the target regret to the bound reaches this value."""
+STARTS = 32
+"""Number of random starts of the search for each size."""
+STEPS = 120
+"""Number of gradient steps from each start."""
 LEMMA_CASES = 3000
 """Number of test cases of each lemma."""
 
@@ -165,7 +169,9 @@ def verify(
 
 def _test_statement(statement: Statement, depth: int, seed: int, tighten: float) -> Row:
     """Search for a violation of a statement."""
-    result = search(statement, restarts=32 * depth, steps=120 * depth, seed=seed, tighten=tighten)
+    result = search(
+        statement, restarts=STARTS * depth, steps=STEPS * depth, seed=seed, tighten=tighten
+    )
     fails = result.violations > 0
     example: Certificate | None = None
     if fails and tighten == 1 and statement.form == "published" and statement.loss in FAILING:
