@@ -73,7 +73,7 @@ def parse_table(output: str) -> dict[str, list[float]]:
 def test_demo_prints_two_tables_and_plots_the_curves(tmp_path: Path) -> None:
     picture = tmp_path / "new [bold] folder" / "curve.png"
     process = subprocess.run(
-        [sys.executable, "-m", "shortlist.cli", "demo", "-o", str(picture)],
+        [sys.executable, "-m", "shortlist", "demo", "-o", str(picture)],
         capture_output=True,
         text=True,
         check=True,
