@@ -296,7 +296,7 @@ def _numeric_columns(frame: pd.DataFrame, columns: list[str], rule: str) -> NDAr
                 f"pass label={column!r} for true labels, keep=[{column!r}] for an identifier, "
                 f"ignore=[{column!r}] to leave it out"
             )
-        more = f", and neither is {format_names(others[1:])}" if len(others) > 1 else ""
+        more = f" (neither: {format_names(others[1:])})" if len(others) > 1 else ""
         raise InvalidColumnsError(f"{rule}; {column!r} is not numeric{more}: {remedy}")
     types = {frame[column].dtype for column in columns}
     return frame[columns].to_numpy(dtype=None if len(types) == 1 else np.float64)
