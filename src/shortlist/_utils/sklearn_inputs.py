@@ -22,7 +22,7 @@ def take_table_rows(X: object, rows: NDArray[np.intp]) -> object:
         return X.tocsr()[rows]
     if isinstance(X, list | tuple):
         return [X[i] for i in rows]
-    if callable(getattr(X, "take", None)) and hasattr(X, "schema"):  # Arrow; X[i] is a column.
+    if hasattr(X, "take") and hasattr(X, "schema"):  # Arrow, where X[i] is a column
         return X.take(rows)
     return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
 
