@@ -221,3 +221,10 @@ def test_encoded_features_are_inputs_of_the_set_predictor_alone(tmp_path: Path) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plain.export_onnx(tmp_path / "plain.onnx", accuracy=0.95)
+
+
+def test_a_retrained_classifier_is_refused_in_plain_words(tmp_path: Path) -> None:
+    scores = np.eye(5)[FIT.y] + 0.1
+    model = sl.RetrainedClassifier("logistic").fit(scores, FIT.y, FIT.x)
+    with pytest.raises(ValueError, match="RetrainedClassifier cannot be exported to ONNX; export"):
+        model.export_onnx(tmp_path / "model.onnx", accuracy=0.9)
