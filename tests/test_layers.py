@@ -25,7 +25,7 @@ LAYERS: list[tuple[str, set[str]]] = [
     ("research", {"datasets", "theory", "paper"}),
     ("comparison", {"comparison"}),
     ("files", {"io"}),
-    ("integrations", {"onnx", "html_report", "ray", "cli"}),
+    ("integrations", {"onnx", "html_report", "ray", "cli", "__main__"}),
 ]
 LAYER_OF = {module: i for i, (_, modules) in enumerate(LAYERS) for module in modules}
 EXCEPTION = "_utils.integrations"

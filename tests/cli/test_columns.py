@@ -260,3 +260,28 @@ def test_feature_files_and_clusters_have_fixed_names(folder, tmp_path):
 def test_kept_columns_do_not_hide_those_of_the_sets(folder, tmp_path):
     words = ["predict", folder / "model", folder / "new.csv", "-o", tmp_path / "s.csv"]
     assert "the output has a column of that name" in run(*words, "--keep", "size", code=1)
+
+
+@pytest.mark.parametrize(("separator", "shown"), [(";", "';'"), ("\t", r"'\t'")])
+def test_another_separator_is_named(tmp_path, separator, shown):
+    data = tmp_path / "d.csv"
+    frame(KNOWN)[[*NAMES, "species"]].to_csv(data, index=False, sep=separator, decimal=",")
+    output = run("fit", data, "-o", tmp_path / "m", "--label", "species", code=1)
+    assert f"must be separated by commas, but the header has {shown}" in output
+
+
+def test_an_empty_file_and_another_encoding_are_named(tmp_path):
+    data = tmp_path / "d.csv"
+    data.write_text("")
+    arguments = ["fit", data, "-o", tmp_path / "m", "--label", "species", "--ignore", "comment"]
+    assert "d.csv has no rows" in run(*arguments, code=1)
+    rows = frame(KNOWN)[[*NAMES, "species"]].assign(comment="déjà vu")
+    rows.to_csv(data, index=False, encoding="latin-1")
+    assert "d.csv is not encoded in UTF-8" in run(*arguments, code=1)
+
+
+def test_all_columns_that_are_not_numbers_are_named(tmp_path):
+    data = tmp_path / "d.csv"
+    frame(KNOWN)[[*NAMES, "species"]].assign(city="x", note="y").to_csv(data, index=False)
+    output = run("fit", data, "-o", tmp_path / "m", code=1)
+    assert "'species' is not numeric (neither: 'city', 'note'): pass --label species" in output

@@ -128,7 +128,7 @@ def test_blocks_of_rows_give_the_same_file(folder, tmp_path, monkeypatch):
 
 def test_standard_input_and_output(folder):
     text = (folder / "new.csv").read_text()
-    command = [sys.executable, "-m", "shortlist.cli", "predict", folder / "model", "-", "-o", "-"]
+    command = [sys.executable, "-m", "shortlist", "predict", folder / "model", "-", "-o", "-"]
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["row"] for line in lines] == list(range(300))
@@ -412,7 +412,7 @@ def test_errors_are_printed_on_one_line(folder, tmp_path, monkeypatch, words, me
 def test_warnings_are_printed_on_one_line(tmp_path):
     np.savez(tmp_path / "worst.npz", scores=SCORES, y=SCORES.argmin(axis=1))
     words = ["fit", tmp_path / "worst.npz", "-o", tmp_path / "m", "--method", "lac"]
-    program = [sys.executable, "-m", "shortlist.cli"]  # In this process, pytest captures warnings.
+    program = [sys.executable, "-m", "shortlist"]  # In this process, pytest captures warnings.
     result = subprocess.run(
         [*program, *map(str, words)], capture_output=True, text=True, check=True
     )

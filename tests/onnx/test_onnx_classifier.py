@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
@@ -16,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from typer.testing import CliRunner
 
@@ -201,3 +204,27 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(__import__("sys").modules, "skl2onnx", None)
     with pytest.raises(ImportError, match=r"needs skl2onnx: pip install 'shortlist\[skl2onnx\]'"):
         model.export_onnx(tmp_path / "model.onnx", FIT.x)
+
+
+def test_encoded_features_are_inputs_of_the_set_predictor_alone(tmp_path: Path) -> None:
+    """A category is a feature that fit encodes, so that a warning names it."""
+    x = pd.DataFrame(FIT.x, columns=list("abcdef"))
+    x["site"] = np.where(FIT.x[:, 0] > 0, "north", "south")
+    transformer = make_column_transformer((OneHotEncoder(), ["site"]), remainder="passthrough")
+    classifier = make_pipeline(transformer, LogisticRegression())
+    model = sl.ShortlistClassifier(classifier, method=sl.Shortlister(**SMALL), cv=2)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match=r"encoded from X \(6 numbers, 1 category \('site'\)\)"):
+        path = model.fit(x, FIT.y).export_onnx(tmp_path / "model.onnx", accuracy=0.95)
+    inputs = {one.name: one.shape[1] for one in onnxruntime.InferenceSession(path).get_inputs()}
+    assert inputs["features"] == 8
+    plain = sl.ShortlistClassifier(classifier, method=sl.SplitConformal("lac"), cv=2).fit(x, FIT.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain.export_onnx(tmp_path / "plain.onnx", accuracy=0.95)
+
+
+def test_a_retrained_classifier_is_refused_in_plain_words(tmp_path: Path) -> None:
+    scores = np.eye(5)[FIT.y] + 0.1
+    model = sl.RetrainedClassifier("logistic").fit(scores, FIT.y, FIT.x)
+    with pytest.raises(ValueError, match="RetrainedClassifier cannot be exported to ONNX; export"):
+        model.export_onnx(tmp_path / "model.onnx", accuracy=0.9)

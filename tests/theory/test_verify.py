@@ -447,7 +447,7 @@ def test_the_command_prints_the_report(monkeypatch, report) -> None:
 
 def test_the_command_runs_in_a_new_process() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "shortlist.cli", "theory", "--help"],
+        [sys.executable, "-m", "shortlist", "theory", "--help"],
         capture_output=True,
         text=True,
         check=True,

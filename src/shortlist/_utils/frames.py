@@ -36,6 +36,8 @@ def frame_columns(x: object) -> list[object] | None:
     >>> frame_columns(pd.DataFrame({"a": [1.0], 7: [2.0]}))
     ['a', 7]
     """
+    if type(x).__name__ == "LazyFrame":  # It warns that names are expensive.
+        return None
     names = getattr(x, "column_names", None)  # Arrow's `columns` are the values.
     names = getattr(x, "columns", None) if not isinstance(names, list) else names
     if names is None or callable(names) or isinstance(x, type):
@@ -140,10 +142,11 @@ def column_order(
         return [position[name] for name in wanted]
     if are_numbered(names) or (not strict and len(missing) == len(wanted)):
         return None
-    check_distinct(names, owner)
-    lack = f"lack {format_names(missing, MAX_NAMES_SHOWN)}, which fit saw" if missing else ""
+    check_distinct(names, owner, verb="has" if owner == "X" else "have")
+    lacks, has = ("lacks", "has") if owner == "X" else ("lack", "have")
+    lack = f"{lacks} {format_names(missing, MAX_NAMES_SHOWN)}, which fit saw" if missing else ""
     have = (
-        f"have {format_names(unknown, MAX_NAMES_SHOWN)}, which fit did not see" if unknown else ""
+        f"{has} {format_names(unknown, MAX_NAMES_SHOWN)}, which fit did not see" if unknown else ""
     )
     problem = ", and ".join(part for part in (lack, have) if part)
     raise ValueError(f"{owner} {problem}; give the columns of fit, in any order")

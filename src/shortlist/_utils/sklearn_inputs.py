@@ -9,7 +9,7 @@ from shortlist._utils.arrays import ArrayLike
 
 
 def take_table_rows(X: object, rows: NDArray[np.intp]) -> object:
-    """Return some rows of an array, a sparse matrix, a frame or a list.
+    """Return some rows of an array, a sparse matrix, a frame (pandas, Polars, Arrow) or a list.
 
     Examples
     --------
@@ -22,6 +22,8 @@ def take_table_rows(X: object, rows: NDArray[np.intp]) -> object:
         return X.tocsr()[rows]
     if isinstance(X, list | tuple):
         return [X[i] for i in rows]
+    if hasattr(X, "take") and hasattr(X, "schema"):  # Arrow, where X[i] is a column
+        return X.take(rows)
     return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
 
 

@@ -24,9 +24,10 @@ REMEDIES = {
 
 
 def check_unmasked(x: object, name: str) -> None:
-    """Raise if a masked array, or a row of a list, has a masked value.
+    """Raise if a masked array, or a row of a list, has a masked value, or if a frame is lazy.
 
-    `np.asarray` returns the values under a mask as if they were data.
+    `np.asarray` returns the values under a mask as if they were data, and a lazy frame as one
+    object.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ def check_unmasked(x: object, name: str) -> None:
     Traceback (most recent call last):
     ValueError: y is masked in row 1; leave such rows out
     """
+    if type(x).__name__ == "LazyFrame":
+        raise ValueError(f"{name} is a LazyFrame, which has no values yet; give .collect()")
     rows = x if isinstance(x, list | tuple) else None
     if isinstance(x, np.ma.MaskedArray):
         place = _first_true(np.ma.getmaskarray(x))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist._utils.frames import check_distinct, whole_numbers
+from shortlist._utils.frames import check_distinct, format_names, whole_numbers
 from shortlist.datasets.bad_rows import (
     Defects,
     SkippedRows,
@@ -287,14 +287,16 @@ def _as_matrix(values: RowValues, column: str, name: str) -> NDArray[np.generic]
 
 def _numeric_columns(frame: pd.DataFrame, columns: list[str], rule: str) -> NDArray[np.generic]:
     """Return columns as a matrix; raise with the violated rule if one is not numeric."""
-    for column in columns:
-        if frame[column].dtype.kind not in "fiub":
-            remedy = f"ignore=[{column!r}] leaves it out"
-            if not column.startswith(FEATURE_PREFIX):
-                remedy = (
-                    f"pass label={column!r} for true labels, keep=[{column!r}] for an identifier, "
-                    f"ignore=[{column!r}] to leave it out"
-                )
-            raise InvalidColumnsError(f"{rule}; {column!r} is not numeric: {remedy}")
+    others = [column for column in columns if frame[column].dtype.kind not in "fiub"]
+    if others:
+        column = others[0]
+        remedy = f"ignore=[{column!r}] leaves it out"
+        if not column.startswith(FEATURE_PREFIX):
+            remedy = (
+                f"pass label={column!r} for true labels, keep=[{column!r}] for an identifier, "
+                f"ignore=[{column!r}] to leave it out"
+            )
+        more = f" (neither: {format_names(others[1:])})" if len(others) > 1 else ""
+        raise InvalidColumnsError(f"{rule}; {column!r} is not numeric{more}: {remedy}")
     types = {frame[column].dtype for column in columns}
     return frame[columns].to_numpy(dtype=None if len(types) == 1 else np.float64)

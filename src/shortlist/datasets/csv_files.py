@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from shortlist._utils.extras import require
+from shortlist._utils.labels import format_label
 from shortlist.datasets.bad_rows import Defects, SkippedRows, valid_mask, without_bad_rows
 from shortlist.datasets.column_roles import DEFAULT_ROLES, ColumnRoles, InvalidColumnsError
 from shortlist.datasets.columns import (
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "#N/A")
 """Text that means a missing number in a column of numbers. In a column of labels it is a label."""
+
+SEPARATORS = (";", "\t", "|")
+"""Separators of values that are not read, and are named in a message."""
 
 
 def read_csv(
@@ -51,6 +55,8 @@ def read_csv(
                 yield _rows_of(frame, name, roles, skipped)
     except InvalidColumnsError:
         raise
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not encoded in UTF-8 ({error.reason}); convert it") from error
     except (ValueError, csv.Error) as error:  # The errors of pandas are ValueErrors.
         reason = " ".join(str(error).split())[:150]
         raise ValueError(f"{name} is not a readable CSV file: {reason}") from error
@@ -81,6 +87,9 @@ def _frames(
 
     # pandas would rename columns that have no name or the same name, so names are checked here.
     header = next((row for row in csv.reader(text) if row), [])
+    if not header:
+        return
+    _check_separator(header, name)
     header = check_column_names(header, name, roles)
     as_text = [c for c in roles.not_scores if not c.startswith(FEATURE_PREFIX) or c in roles.ignore]
     blocks = pd.read_csv(
@@ -109,6 +118,16 @@ def _frames(
             if frame.empty:
                 return
             yield frame
+
+
+def _check_separator(header: Sequence[str], name: str) -> None:
+    """Raise if all names are in one value, between separators other than commas."""
+    other = next((mark for mark in SEPARATORS if len(header) < 3 and mark in header[0]), None)
+    if other is not None:
+        raise InvalidColumnsError(
+            f"{name}: the values must be separated by commas, but the header has {other!r} in "
+            f"{format_label(header[0])}; write the file with commas, and decimals with points"
+        )
 
 
 def _rows_of(

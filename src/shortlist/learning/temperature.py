@@ -17,6 +17,7 @@ from shortlist._utils.validation import check_choice, check_non_negative
 from shortlist._utils.warnings import warn
 from shortlist.learning.process_group import current_group
 from shortlist.ranking import Ranking, as_ranking
+from shortlist.ranking.class_names import name_classes
 from shortlist.ranking.probabilities import center_logarithms, log_columns, target_columns
 from shortlist.ranking.score_types import ScoreType, infer_score_type
 
@@ -43,7 +44,13 @@ LogBlock: TypeAlias = tuple[Tensor, Tensor]
 """Logarithms of some rows minus the largest of their row, and those of the labels (float64)."""
 
 
-def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str = "auto") -> float:
+def fit_temperature(
+    scores: ArrayLike | Ranking,
+    y: ArrayLike,
+    score_type: str = "auto",
+    *,
+    classes: ArrayLike | None = None,
+) -> float:
     """Return the temperature T that maximizes the likelihood of `softmax(logits / T)`.
 
     Use rows on which the classifier was not trained. On its training rows, a classifier is less
@@ -57,6 +64,9 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str =
         Labels.
     score_type : {"auto", "logits", "proba", "log_proba"}, default="auto"
         What the scores are.
+    classes : array-like of shape (n_classes,), optional
+        Labels of the columns. By default, the names of the columns of a frame, or those of the
+        ranking; labels of other scores that are no integers are taken in sorted order.
 
     Returns
     -------
@@ -82,7 +92,7 @@ def fit_temperature(scores: ArrayLike | Ranking, y: ArrayLike, score_type: str =
     >>> round(fit_temperature(logits, [0, 0, 1, 1]), 4)      # The exact value is 3 / log(3).
     2.7307
     """
-    ranking = as_ranking(scores)
+    ranking = name_classes(as_ranking(scores), y, classes)
     index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device)
     return 1 / fit_scale(ranking, index, infer_score_type(ranking, score_type))
 

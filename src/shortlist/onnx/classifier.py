@@ -15,7 +15,8 @@ from shortlist._utils.atomic_write import check_target
 from shortlist._utils.extras import require
 from shortlist._utils.sklearn_inputs import as_numeric_matrix
 from shortlist._utils.validation import check_choice
-from shortlist.onnx.export import export_onnx, onnx_graph
+from shortlist._utils.warnings import warn
+from shortlist.onnx.export import onnx_graph
 from shortlist.onnx.file import write
 from shortlist.onnx.graph import IR_VERSION, OPSET, require_package
 from shortlist.predictors.classifier import ShortlistClassifier
@@ -28,7 +29,9 @@ PREFIX = "classifier_"
 """Prefix of the names of the classifier's part of the graph."""
 MAX_CHECKED = 1000
 """Number of rows on which the graph is compared with the classifier."""
-ALONE = "export_onnx(path) without X writes the set predictor alone, from scores to sets"
+ALONE = (
+    "export_onnx(path) without X writes the set predictor alone, from scores (and features) to sets"
+)
 
 
 def export_classifier(
@@ -53,7 +56,8 @@ def export_classifier(
     X : table of numbers with n_rows rows, optional
         Some rows like those of `fit`. The scores that the graph computes for them are compared
         with those of the classifier. Without X, the set predictor is written alone: a graph from
-        the scores of the classifier (and features) to sets, which does not need skl2onnx.
+        the scores of the classifier (and features) to sets, which does not need skl2onnx. A
+        warning says so if the features are columns of X that were encoded, such as categories.
     dtype : {"float32", "float64"}, default="float32"
         Type of the inputs.
     overwrite : bool, default=False
@@ -94,12 +98,16 @@ def export_classifier(
     ...     path = clf.export_onnx(f"{folder}/sets.onnx", accuracy=0.9)  # from scores to sets
     """
     check_is_fitted(model, "method_")
-    if X is None:
-        return export_onnx(model.method_, path, dtype=dtype, overwrite=overwrite, **options)
     require_package("onnx")
-    require("skl2onnx", "export_onnx(path, X)")
+    if X is not None:
+        require("skl2onnx", "export_onnx(path, X)")
     check_choice(dtype, "dtype", ("float32", "float64"))
     check_target(path, overwrite=overwrite, example="model.onnx")
+    if X is None:
+        sets = onnx_graph(model.method_, dtype=dtype, **options)
+        if _has_features(sets):
+            _warn_about_encoded_features(model)
+        return write(sets, path)
     rows = _check_rows(model, X)[:MAX_CHECKED].astype(dtype)
     classifier = _convert(model, rows)
     sets = onnx_graph(model.method_, dtype=dtype, **options)
@@ -108,6 +116,17 @@ def export_classifier(
     joined = _join(classifier, sets, model, rows)
     _compare(joined, model, rows)
     return write(joined, path)
+
+
+def _warn_about_encoded_features(model: ShortlistClassifier) -> None:
+    """Warn if the features that the set predictor alone needs are computed from X in Python."""
+    encoder = model._encoder
+    if encoder is not None and encoder.others:
+        warn(
+            "besides the scores, the graph has the input `features`, which fit encoded from X "
+            f"({encoder.describe()}): it needs the same numbers. For a graph from scores alone, "
+            "fit with features=None"
+        )
 
 
 def _check_rows(model: ShortlistClassifier, X: object) -> NDArray[np.generic]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -90,6 +90,13 @@ class RetrainedScore(LAC):
         reranked = ranking.derive(dense=log_p.to(ranking.device), score_type="log_proba")
         reranked.rounding = self.rounding
         return reranked
+
+    def onnx_rerank(self, rows: Any) -> Any:
+        """Raise an error: the classifier has no graph."""
+        raise ValueError(
+            "a RetrainedClassifier cannot be exported to ONNX; export a Shortlister instead, which "
+            "learns from the same features"
+        )
 
 
 class RetrainedClassifier(ConformalPredictor):

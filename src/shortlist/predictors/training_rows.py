@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,8 @@ MIN_DISTINCT = 0.9
 """Rows are recognized only if at least this fraction of them is distinct."""
 MAX_COINCIDENCES = 0.02
 """Fraction of rows that may be equal to unrelated ones."""
+DEVIATIONS = 3
+"""Number of standard deviations by which repeated rows may be fewer than expected."""
 
 
 class TrainingRows:
@@ -52,5 +56,11 @@ class TrainingRows:
         if self.distinct < MIN_DISTINCT:
             return 0
         count = int(torch.isin(row_fingerprints(ranking).cpu(), self.keys).sum())
-        expected = max(MAX_COINCIDENCES, 2 * (1 - self.distinct)) * len(ranking)
+        n_rows = len(self.keys) / self.distinct
+        # If a row is equal to each other one with probability p, n rows have p n²/2 repeated ones,
+        # and a new row is equal to one of them with probability p n. The number of repeated rows
+        # is random: it can be smaller than its mean by a few standard deviations.
+        repeated = n_rows - len(self.keys)
+        chance = 2 * (repeated + DEVIATIONS * math.sqrt(repeated)) / n_rows
+        expected = max(MAX_COINCIDENCES, chance) * len(ranking)
         return count if count > expected else 0

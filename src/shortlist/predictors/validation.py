@@ -8,11 +8,12 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from shortlist._utils.arrays import ArrayLike
-from shortlist._utils.frames import are_numbered, check_classes, classes_of_columns, column_order
-from shortlist._utils.labels import Classes, label_array
+from shortlist._utils.frames import are_numbered, column_order
+from shortlist._utils.labels import Classes
 from shortlist._utils.warnings import warn
 from shortlist.predictors.training_rows import TrainingRows
 from shortlist.ranking import Ranking, as_ranking
+from shortlist.ranking.class_names import name_classes, with_equal_classes
 from shortlist.ranking.score_types import ScoreType, check_score_type, infer_score_type
 
 if TYPE_CHECKING:
@@ -54,16 +55,7 @@ class ScoreValidationMixin:
             What to do about labels of unknown classes: raise an error, or return the index -1 if
             only some are unknown.
         """
-        ranking = as_ranking(scores)
-        if classes is not None:
-            given = Classes(ranking.n_classes, classes)
-            if ranking.columns is not None:
-                check_classes(ranking.columns, given.array().tolist())
-            ranking = self._with_classes(ranking, given)
-        elif ranking.classes.values is None:
-            columns = ranking.columns
-            names = None if columns is None else classes_of_columns(columns, label_array(y))
-            ranking = ranking.with_classes(Classes.infer(y, ranking.n_classes, names))
+        ranking = name_classes(as_ranking(scores), y, classes)
         index = ranking.classes.encode(y, rows=len(ranking), device=ranking.device, unknown=unknown)
         return ranking, index, infer_score_type(ranking, self.score_type)
 
@@ -88,7 +80,7 @@ class ScoreValidationMixin:
                 "give a column for each, in the same order"
             )
         check_score_type(ranking, getattr(self, "score_type_", "logits"))
-        return self._with_classes(ranking, self._classes)
+        return with_equal_classes(ranking, self._classes)
 
     def _validate_labeled(
         self, scores: ArrayLike | Ranking, y: ArrayLike, *, unknown: str = "any"
@@ -117,15 +109,6 @@ class ScoreValidationMixin:
         expected = self._classes.array().tolist() if names is None else names
         order = column_order(ranking.columns, expected, "scores", strict=names is not None)
         return ranking if order is None else ranking.with_columns(order)
-
-    def _with_classes(self, ranking: Ranking, classes: Classes) -> Ranking:
-        """Return the ranking with names of its columns; raise if it has other names itself."""
-        if ranking.classes.values is not None and ranking.classes != classes:
-            raise ValueError(
-                f"the ranking names its columns {ranking.classes.array().tolist()}, but the "
-                f"classes are {classes.array().tolist()}; give columns in one order"
-            )
-        return ranking.with_classes(classes)
 
     def _warn_if_trained_on(self, ranking: Ranking) -> None:
         """Warn if calibration rows are among those that fit learned from."""

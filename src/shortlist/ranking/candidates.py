@@ -43,6 +43,7 @@ def read_candidates(labels: ArrayLike, scores: ArrayLike, classes: Classes) -> T
         If shapes differ, a row has no candidate, a label is unknown or occurs twice in a row, or
         a score is not finite.
     """
+    labels, scores = _unpack_lists(labels), _unpack_lists(scores)
     if isinstance(labels, list | tuple) and isinstance(scores, list | tuple):
         labels, scores = _pad(_as_rows(labels, "labels"), _as_rows(scores, "scores"))
     values = to_tensor(scores, "scores")
@@ -73,6 +74,18 @@ def _sort_candidates(columns: Tensor, values: Tensor) -> TopLabels:
     depth = int((columns >= 0).sum(dim=1).max())
     columns, values = columns[:, :depth], values[:, :depth]
     return columns.to(torch.int32), torch.where(columns >= 0, values, 0)
+
+
+def _unpack_lists(x: ArrayLike) -> ArrayLike:
+    """Return a column of lists (of pandas, Polars or Arrow) as nested lists, others unchanged."""
+    if isinstance(x, Tensor | list | tuple) or len(getattr(x, "shape", (0,))) != 1:
+        return x
+    for method in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas and NumPy
+        if hasattr(x, method):
+            rows: list[object] = getattr(x, method)()
+            is_nested = bool(rows) and isinstance(rows[0], Sequence | np.ndarray)
+            return rows if is_nested and not isinstance(rows[0], str) else x
+    return x
 
 
 def _as_rows(nested: Sequence[object], name: str) -> list[list[object]]:

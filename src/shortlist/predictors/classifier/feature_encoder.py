@@ -23,6 +23,8 @@ MIN_SHARE = 0.5
 """Smallest share of the rows that these values must have. Otherwise the column is free text."""
 MIN_NUMBERS = 0.9
 """Smallest share of the values of a column of numbers that must be numbers, or their text."""
+CATEGORY_TYPES = ("category", "Categorical", "Enum", "dictionary<")
+"""How the names of categorical types of pandas, Polars and Arrow begin."""
 MAX_NAMES = 8
 """Largest number of columns that a message names."""
 LARGEST = 1e300
@@ -198,8 +200,14 @@ def _enumerate(names: Iterable[str]) -> str:
 
 def _has_categories(X: object) -> bool:
     """Return whether a frame declares a column as a category, even one of numbers."""
-    dtypes = getattr(X, "dtypes", None)
-    return dtypes is not None and any(str(dtype) == "category" for dtype in list(dtypes))
+    types = getattr(X, "dtypes", None)  # pandas and Polars
+    types = getattr(getattr(X, "schema", None), "types", None) if types is None else types  # Arrow
+    return types is not None and any(map(_is_category, types))
+
+
+def _is_category(dtype: object) -> bool:
+    """Return whether a type of pandas, Polars or Arrow is that of a category."""
+    return str(dtype).startswith(CATEGORY_TYPES)
 
 
 def _columns(X: object) -> list[object] | None:
@@ -262,7 +270,10 @@ def _as_number(value: object) -> float:
 def _mean_of_numbers(column: object) -> float | None:
     """Return the mean of a column of numbers, or None for other columns."""
     array = np.asarray(column)
-    if str(getattr(column, "dtype", "")) == "category" or array.dtype.kind in "mMcV":
+    if (
+        _is_category(getattr(column, "dtype", getattr(column, "type", "")))
+        or array.dtype.kind in "mMcV"
+    ):
         return None
     numbers = _numbers(column)
     if array.dtype.kind not in "biuf":

@@ -1,4 +1,4 @@
-"""Run the program with `python -m shortlist.cli`."""
+"""Run the program with `python -m shortlist`."""
 
 from shortlist.cli import main
 
