@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from shortlist.predictors.feature_encoder import FeatureEncoder
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -20,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import shortlist as sl
+from shortlist.predictors.classifier.feature_encoder import FeatureEncoder
 
 RNG = np.random.default_rng(0)
 N = 400

@@ -211,9 +211,13 @@ class RowView:
 
 
 def select_rows(
-    matrix: Tensor | RowView, rows: RowIndex, *, max_bytes: int = MAX_COPY_BYTES
+    matrix: Tensor | RowView, rows: RowIndex, *, max_bytes: int | None = None
 ) -> Tensor | RowView:
-    """Return some rows of a matrix: a view if the copy would be larger than `max_bytes`."""
+    """Return some rows of a matrix: a view if the copy would be larger than `max_bytes`.
+
+    By default, that is `MAX_COPY_BYTES`.
+    """
+    max_bytes = MAX_COPY_BYTES if max_bytes is None else max_bytes
     base = matrix if isinstance(matrix, Tensor) else matrix.matrix
     if isinstance(rows, slice):
         return matrix[rows] if isinstance(matrix, Tensor) else RowView(base, matrix.rows[rows])

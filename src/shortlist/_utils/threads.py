@@ -277,7 +277,8 @@ def without_barriers(method: Callable[Parameters, Result]) -> Callable[Parameter
     @wraps(method)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         scores = args[1] if len(args) > 1 else kwargs.get("scores")
-        if math.prod(getattr(scores, "shape", ())) < MIN_BARRIER_ELEMENTS:
+        shape = () if getattr(scores, "is_nested", False) else getattr(scores, "shape", ())
+        if math.prod(shape) < MIN_BARRIER_ELEMENTS:
             return method(*args, **kwargs)
         with single_threaded():
             return method(*args, **kwargs)

@@ -53,7 +53,7 @@ class PlugInScore(ConformityScore):
 
     def needs_fit(self) -> bool:
         """Return whether the members of the family depend on data."""
-        return self.family is not None and self.family.needs_fit
+        return as_family(self.family, TopK([1])).needs_fit
 
     def fit(self, ranking: Ranking, y: Tensor, features: Matrix | None = None) -> Self:
         """Fit the family, if its members depend on data.

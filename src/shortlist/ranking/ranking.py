@@ -25,7 +25,7 @@ from shortlist._utils.arrays import (
 from shortlist._utils.frames import check_classes, check_distinct, frame_columns, whole_numbers
 from shortlist._utils.labels import Classes
 from shortlist._utils.ordering import count_true, sort_values
-from shortlist._utils.out_of_core import MAX_COPY_BYTES, RowView, select_rows
+from shortlist._utils.out_of_core import RowView, select_rows
 from shortlist._utils.validation import check_count
 from shortlist.ranking.candidates import read_candidates
 from shortlist.ranking.probabilities import proba_columns, sorted_log_proba
@@ -263,7 +263,7 @@ class Ranking(RankedRows):
         """Return the ranking of some rows: a slice, indices or a boolean mask."""
         if isinstance(rows, int | np.integer):
             raise TypeError(f"ranking[{rows}] is one row; for a ranking of it: ranking[[{rows}]]")
-        return self._take(row_index(rows, self.n_rows, self.device), MAX_COPY_BYTES)
+        return self._take(row_index(rows, self.n_rows, self.device))
 
     def view(self, rows: slice | Sequence[int] | Array) -> Ranking:
         """Return the ranking of some rows, whose scores are copied only where they are read.
@@ -279,9 +279,9 @@ class Ranking(RankedRows):
         -------
         Ranking
         """
-        return self._take(row_index(rows, self.n_rows, self.device), 0)
+        return self._take(row_index(rows, self.n_rows, self.device), max_bytes=0)
 
-    def _take(self, at: slice | Tensor, max_bytes: int) -> Ranking:
+    def _take(self, at: slice | Tensor, max_bytes: int | None = None) -> Ranking:
         """Return the ranking of some rows, as a view if a copy would take more memory."""
         top = self._top  # Read once: another thread may rank more labels meanwhile.
         dense = self._dense
