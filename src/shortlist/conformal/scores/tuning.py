@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from shortlist._utils.threads import map_in_threads
 from shortlist._utils.validation import check_choice
 from shortlist.conformal.levels import Levels
 from shortlist.conformal.ranks import quantile_rank
@@ -19,6 +21,9 @@ PENALTIES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Candidate values of a penalty."""
 TUNING_ROWS = 5000
 """Maximum number of rows used to choose parameters."""
+SCREENING_ROWS = 2000
+"""Number of rows used to choose the finalists of a long grid."""
+FINALISTS = 8
 
 AnyScore = TypeVar("AnyScore", bound=ConformityScore)
 
@@ -45,14 +50,37 @@ def shortest(
     rank: Tensor,
     accuracy: float,
 ) -> AnyScore:
-    """Set attributes of a score to the values of a grid with the smallest mean set size."""
+    """Set attributes of a score to the values of a grid with the smallest mean set size.
+
+    A long grid is tried on `SCREENING_ROWS` rows first, and the best of it on all rows.
+    """
+    step = len(ranking) // SCREENING_ROWS
+    if len(grid) > FINALISTS and step > 1:
+        sizes = _mean_sizes(score, grid, ranking[::step], rank[::step], accuracy)
+        grid = [
+            grid[i] for i in sorted(sorted(range(len(grid)), key=sizes.__getitem__)[:FINALISTS])
+        ]
+    sizes = _mean_sizes(score, grid, ranking, rank, accuracy)
+    _set(score, grid[sizes.index(min(sizes))])
+    return score
+
+
+def _mean_sizes(
+    score: ConformityScore,
+    grid: Sequence[Mapping[str, object]],
+    ranking: Ranking,
+    rank: Tensor,
+    accuracy: float,
+) -> list[float]:
+    """Return the mean size of the sets with each of the values."""
 
     def mean_size(values: Mapping[str, object]) -> float:
-        _set(score, values)
-        return _mean_size(score, ranking, rank, accuracy)
+        own = copy(score)
+        _set(own, values)
+        return _mean_size(own, ranking, rank, accuracy)
 
-    _set(score, min(grid, key=mean_size))
-    return score
+    n_elements = len(ranking) * ranking.depth * len(grid)
+    return map_in_threads(mean_size, grid, size=0 if rank.is_cuda else n_elements)
 
 
 def _set(score: ConformityScore, values: Mapping[str, object]) -> None:
