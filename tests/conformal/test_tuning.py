@@ -21,11 +21,12 @@ def draw(n_rows: int, n_classes: int = 30) -> tuple[sl.Ranking, torch.Tensor]:
 
 
 def mean_size(values: dict[str, float], ranking: sl.Ranking, rank: torch.Tensor) -> float:
-    """Return the mean size of the sets with 90% accuracy, by its definition."""
+    """Return the mean size of the non-empty sets with 90% accuracy, by its definition."""
     score = RAPS(penalty=values["penalty_"], k_reg=values["k_reg_"])
     levels = score.levels(ranking)
-    own = levels.gather(1, rank.to(torch.int64)[:, None])[:, 0].sort(descending=True).values
-    threshold = own[int(np.ceil(0.9 * len(own))) - 1]
+    own = levels.gather(1, rank.to(torch.int64)[:, None])[:, 0]
+    own[rank == 0] = torch.inf  # No set is without its row's first label.
+    threshold = own.sort(descending=True).values[int(np.ceil(0.9 * len(own))) - 1]
     return float((levels >= threshold).sum(dim=1).clamp(min=1).double().mean())
 
 
