@@ -91,7 +91,12 @@ def _set(score: ConformityScore, values: Mapping[str, object]) -> None:
 
 def _mean_size(score: ConformityScore, ranking: Ranking, rank: Tensor, accuracy: float) -> float:
     """Return the mean size of the non-empty sets with a given accuracy on these rows."""
-    levels = torch.cat([score.levels(ranking[rows]) for rows in ranking.blocks()])
+    levels = torch.empty(0)
+    for rows in ranking.blocks():
+        part = score.levels(ranking[rows])
+        if not len(levels):  # Joining all parts at the end would take twice the memory.
+            levels = part.new_empty((len(ranking), part.shape[1]))
+        levels[rows] = part
     sizes = torch.arange(1, ranking.depth + 1, device=ranking.device)
     nested = Levels(levels, sizes).within(ranking.lengths()).never_empty()
     own = nested.of_rank(rank).sort().values
