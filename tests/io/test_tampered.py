@@ -57,6 +57,7 @@ def copied(folder: Path, copy: Path) -> Path:
         ("raps", "score_.parameters.of.penalty", "x" * 1000, r"raps\.penalty is 'xxx"),
         ("raps", "score_.parameters.of.other", 1, r"raps has unknown fields: \['other'\]"),
         ("raps", "score_.fitted.of.levels", 1, r"raps has unknown fields: \['levels'\]"),
+        ("raps", "score_.fitted.of", {}, r"the score 'raps' lacks \['k_reg_', 'penalty_'\]"),
         ("raps", "score_.name", "os.system", "'os.system', which is not registered"),
         ("raps", "score_.name", 3, r"SavedScore\.name is 3, not a string"),
         ("raps", "score_type_", "other", r"SplitConformal\.score_type_ is 'other', not 'logits'"),

@@ -146,7 +146,12 @@ def check_score(score: ConformityScore, classes: Classes) -> None:
         Classes of the model.
     """
     known = LEARNED.get(score.name)
-    if known is not None and known.check is not None:
+    if known is None:
+        return
+    if known.check is not None or score.needs_fit():
+        missing = sorted(known.fields.keys() - vars(score).keys())
+        ensure(not missing, f"the score {score.name!r} lacks {missing[:3]}, which fit learns")
+    if known.check is not None:
         known.check(score, classes)
 
 
