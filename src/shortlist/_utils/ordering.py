@@ -95,7 +95,7 @@ class Columns(Protocol):
         ...
 
     def block(self, rows: slice) -> Tensor:
-        """Return the values of few rows, only until the next block in the same thread."""
+        """Return the values of some rows in memory that the thread's next block may overwrite."""
         ...
 
 

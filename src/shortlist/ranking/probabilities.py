@@ -256,10 +256,9 @@ class ProbaColumns:
         return proba_columns(self._rows.scores_of(rows), self._score_type, self._scale)
 
     def block(self, rows: slice) -> Tensor:
-        """Return the same probabilities, only until the next block in the same thread.
+        """Return the same probabilities, in memory that the thread's next block may overwrite.
 
-        Memory that is allocated and returned for each block would be cleared by the operating
-        system every time.
+        The operating system would clear memory that is allocated anew for each block.
         """
         if (self._scale == 1 and self._score_type != "logits") or self.dtype != self._rows.dtype:
             return self[rows]
